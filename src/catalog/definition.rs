@@ -1,0 +1,222 @@
+//! Definitions: what a user created, as the catalog keeps it (JSON) and as all others read it.
+//!
+//! A definition is data only. It holds SQL text where the user wrote an expression or a query;
+//! binding that text is the `sql` and `dataflow` modules' work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use crate::types::SqlType;
+
+/// Options of a `WITH (…)` list, by their canonical snake_case name.
+pub type Options = BTreeMap<String, OptionValue>;
+
+/// The value of an option.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptionValue {
+    /// a literal, as text
+    Text(String),
+    /// `SECRET name`
+    Secret(String),
+}
+
+/// A column of a stream or table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnDefinition {
+    /// Name, folded as PostgreSQL folds it.
+    pub name: String,
+    /// Type.
+    pub sql_type: SqlType,
+    /// `NOT NULL` was not said.
+    pub nullable: bool,
+    /// `DEFAULT` expression, as SQL text.
+    pub default: Option<String>,
+    /// `METADATA FROM 'offset'`: filled by the connector, not from the payload.
+    pub metadata_from: Option<String>,
+    /// `COMMENT ON COLUMN`.
+    pub comment: Option<String>,
+}
+
+/// `WATERMARK FOR column AS column - INTERVAL '…'`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatermarkDefinition {
+    /// The event-time column (timestamp, timestamptz or an integer of the generator).
+    pub column: String,
+    /// How far behind the largest event time the watermark stays; microseconds for timestamps.
+    pub delay_us: i64,
+}
+
+/// What happens to a row that fails an expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnViolation {
+    /// count it, keep it
+    Keep,
+    /// count it, drop it
+    DropRow,
+    /// stop the batch
+    FailUpdate,
+}
+
+/// `CONSTRAINT name EXPECT (condition) ON VIOLATION …`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectationDefinition {
+    /// Constraint name.
+    pub name: String,
+    /// Condition as SQL text over the relation's columns; NULL passes, as in a CHECK.
+    pub condition: String,
+    /// What a failing row meets.
+    pub on_violation: OnViolation,
+}
+
+/// When a view shows its results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum EmitMode {
+    /// as they change
+    #[default]
+    OnUpdate,
+    /// once, when the watermark passed the window's end
+    OnWindowClose,
+}
+
+/// `CREATE STREAM`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamDefinition {
+    /// Columns in order.
+    pub columns: Vec<ColumnDefinition>,
+    /// Event time and its delay.
+    pub watermark: Option<WatermarkDefinition>,
+    /// Expectations.
+    pub expectations: Vec<ExpectationDefinition>,
+    /// Connector name; `None` is a durable log that `INSERT` and `COPY` append to.
+    pub connector: Option<String>,
+    /// Connector and format options.
+    pub options: Options,
+}
+
+/// `CREATE TABLE`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDefinition {
+    /// Columns in order.
+    pub columns: Vec<ColumnDefinition>,
+    /// Names of the primary key's columns; empty: rows have a hidden identity.
+    pub primary_key: Vec<String>,
+    /// Options.
+    pub options: Options,
+}
+
+/// `CREATE MATERIALIZED VIEW`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaterializedViewDefinition {
+    /// The `SELECT`, as the user wrote it.
+    pub query: String,
+    /// Output columns, resolved at creation.
+    pub columns: Vec<ColumnDefinition>,
+    /// When results show.
+    pub emit: EmitMode,
+    /// The pipeline it runs in.
+    pub pipeline: String,
+    /// Options other than the pipeline's.
+    pub options: Options,
+    /// Relations it reads, by name.
+    pub depends_on: Vec<String>,
+}
+
+/// `CREATE VIEW`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewDefinition {
+    /// The `SELECT`, as the user wrote it.
+    pub query: String,
+    /// Output columns, resolved at creation.
+    pub columns: Vec<ColumnDefinition>,
+    /// Relations it reads, by name.
+    pub depends_on: Vec<String>,
+}
+
+/// `CREATE SINK`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkDefinition {
+    /// The view or stream whose changes it delivers.
+    pub from: String,
+    /// The pipeline it runs in: the view's, or its own when it reads a stream.
+    pub pipeline: String,
+    /// Connector name.
+    pub connector: String,
+    /// Connector and format options.
+    pub options: Options,
+}
+
+/// A pipeline's settings: the options of the views in it that concern the trigger loop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PipelineDefinition {
+    /// Identity that every checkpoint file of it names.
+    pub id: uuid::Uuid,
+    /// `trigger`, `checkpoint_location`, `max_…`, `min_batches_to_retain`, ….
+    pub options: Options,
+    /// `STOP` was said: it stays stopped over restarts.
+    pub stopped: bool,
+}
+
+/// The kinds of named relations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Definition {
+    /// append-only relation
+    Stream(StreamDefinition),
+    /// relation with a primary key and DML
+    Table(TableDefinition),
+    /// incrementally kept `SELECT`
+    MaterializedView(MaterializedViewDefinition),
+    /// stored `SELECT`, run when read
+    View(ViewDefinition),
+    /// delivery of changes
+    Sink(SinkDefinition),
+}
+
+/// A named object of the catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogObject {
+    /// Name, folded.
+    pub name: String,
+    /// Stable over restarts; 16384 and up.
+    pub oid: u32,
+    /// When it was created, microseconds since the epoch.
+    pub created_at_us: i64,
+    /// `COMMENT ON`.
+    pub comment: Option<String>,
+    /// What it is.
+    pub definition: Definition,
+}
+
+impl CatalogObject {
+    /// Columns, for the kinds that have any.
+    pub fn columns(&self) -> &[ColumnDefinition] {
+        match &self.definition {
+            Definition::Stream(d) => &d.columns,
+            Definition::Table(d) => &d.columns,
+            Definition::MaterializedView(d) => &d.columns,
+            Definition::View(d) => &d.columns,
+            Definition::Sink(_) => &[],
+        }
+    }
+
+    /// Arrow schema of the columns.
+    pub fn schema(&self) -> SchemaRef {
+        columns_schema(self.columns())
+    }
+}
+
+/// Arrow schema of a list of columns.
+pub fn columns_schema(columns: &[ColumnDefinition]) -> SchemaRef {
+    Arc::new(Schema::new(
+        columns
+            .iter()
+            .map(|c| c.sql_type.to_field(&c.name, c.nullable))
+            .collect::<Vec<_>>(),
+    ))
+}

@@ -1,0 +1,2 @@
+//! Definitions, persisted; and the history tables' storage.
+pub mod definition;

@@ -1,0 +1,59 @@
+//! Checkpoints: what makes a batch survive.
+//!
+//! The only module that reads or writes a checkpoint location. Layout:
+//!
+//! ```text
+//! <location>/metadata          JSON: id, pipeline, format version, plan fingerprint
+//! <location>/offsets/N         "v1", a metadata JSON line, one JSON line per source, checksum line
+//! <location>/commits/N         "v1", JSON: next watermark, row counts, metrics, checksum of the manifest
+//! <location>/state/N.run       sorted immutable run of batch N (or N1-N2.run: a merge of runs)
+//! <location>/state/N.manifest  the runs that make up the state at batch N, with checksums
+//! <location>/sources/K/N       what a file source has seen
+//! <location>/lease             who writes here
+//! ```
+//!
+//! Writes are whole or absent: locally write, fsync, rename, fsync the folder; on an object store
+//! one put, conditional where it fences. Decisions (is this checkpoint sound, where to resume,
+//! what to retain, what to merge) are pure functions in [`decide`]; the clock and faults are
+//! injected.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::connectors::SourceRange;
+
+/// The entry of the offset log that fixes a batch's input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OffsetEntry {
+    /// Batch.
+    pub batch_id: u64,
+    /// Wall time of the batch, microseconds since the epoch; what `now()` means in it.
+    pub batch_at_us: i64,
+    /// Watermark that this batch applies, by input relation; microseconds.
+    pub watermarks_us: BTreeMap<String, i64>,
+    /// Settings that change what the batch computes.
+    pub settings: BTreeMap<String, String>,
+    /// Exact range of each source, by source name; a source with nothing new is absent.
+    pub sources: BTreeMap<String, SourceRange>,
+}
+
+/// The entry of the commit log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommitEntry {
+    /// Batch.
+    pub batch_id: u64,
+    /// Watermark that the next batch applies, by input relation; microseconds.
+    pub next_watermarks_us: BTreeMap<String, i64>,
+    /// Largest event time seen so far, by input relation; microseconds.
+    pub event_time_max_us: BTreeMap<String, i64>,
+    /// Position of every source after this batch.
+    pub source_offsets: BTreeMap<String, crate::connectors::SourceOffset>,
+    /// Views that have state as of this batch (a view of the pipeline that is not here has yet to
+    /// be filled from its inputs' beginning), with the fingerprint of their plan.
+    pub views: BTreeMap<String, String>,
+    /// Manifest's checksum (crc32c); 0 while nothing was persisted.
+    pub manifest_crc32c: u32,
+    /// Rows of `streaming_metrics_log` for this batch, one per view, as JSON objects.
+    pub metrics: Vec<serde_json::Value>,
+}

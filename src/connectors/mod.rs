@@ -1,0 +1,188 @@
+//! Sources and sinks: how rows come in and changes go out.
+//!
+//! Every source goes through [`Source`], every sink through [`Sink`]; formats (JSON, CSV, Parquet)
+//! are shared by all and live in [`formats`]. The engine writes a planned range into the offset
+//! log before it reads it, so a source must be able to read exactly the same range again.
+//! Absent by design: consumer groups, connector-side commits of progress, and any schedule; when
+//! to read is the engine's decision.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+
+use crate::dataflow::change::ChangeBatch;
+use crate::error::Result;
+
+/// A position in a source: JSON that only the source itself reads, such as
+/// `{"events.clicks":{"0":42,"1":17}}` for Kafka. It goes verbatim into the offset log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SourceOffset(pub serde_json::Value);
+
+/// An exact range: from `start` (exclusive of what was read before) to `end`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceRange {
+    /// Position after the last batch.
+    pub start: SourceOffset,
+    /// Position after this batch.
+    pub end: SourceOffset,
+}
+
+/// What one batch may take at most; from the pipeline's or stream's options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadLimits {
+    /// `max_offsets_per_trigger` / `max_rows_per_trigger`
+    pub max_rows: Option<u64>,
+    /// `max_files_per_trigger`
+    pub max_files: Option<u64>,
+    /// `max_bytes_per_trigger`
+    pub max_bytes: Option<u64>,
+}
+
+/// What is left in a source beyond a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// Rows, where the source can tell.
+    pub rows: Option<u64>,
+    /// Bytes, where the source can tell.
+    pub bytes: Option<u64>,
+}
+
+/// A record that could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Where from: `partition 3 offset 42`, `clicks/a.json line 7`.
+    pub origin: String,
+    /// The bytes as they came, cut at 64 KiB.
+    pub raw: Vec<u8>,
+    /// Why, as a primary line.
+    pub error: String,
+}
+
+/// A piece of a range. Many pieces make a range; their order is the same at every read.
+#[derive(Debug, Clone)]
+pub struct SourceChunk {
+    /// Decoded rows in the stream's schema (with weights only from tables and CDC).
+    pub changes: ChangeBatch,
+    /// Records that could not be decoded.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Bytes read for it, before decoding.
+    pub bytes: u64,
+}
+
+/// A durable per-source log inside the checkpoint location (`sources/K/N`), for a source whose
+/// offsets alone do not name its input, such as the list of files of each batch. Entries are
+/// whole or absent and synced when `put` returns.
+#[async_trait]
+pub trait SourceLog: Send + Sync {
+    /// Writes the entry of a batch; overwriting an entry of a batch that never committed is fine.
+    async fn put(&self, batch_id: u64, entry: &serde_json::Value) -> Result<()>;
+    /// Reads the entry of a batch, `None` if there is none.
+    async fn get(&self, batch_id: u64) -> Result<Option<serde_json::Value>>;
+    /// All entries in batch order.
+    async fn load_all(&self) -> Result<Vec<(u64, serde_json::Value)>>;
+    /// Replaces all entries up to and including `through` by one compacted entry at `through`.
+    async fn compact(&self, through: u64, entry: &serde_json::Value) -> Result<()>;
+}
+
+/// A replayable input.
+#[async_trait]
+pub trait Source: Send + Sync {
+    /// One line for people: `kafka topic events.clicks at localhost:9092`.
+    fn description(&self) -> String;
+
+    /// Schema of the rows it gives.
+    fn schema(&self) -> SchemaRef;
+
+    /// Where a new pipeline starts; asked once, then fixed in the offset log.
+    async fn initial_offset(&self) -> Result<SourceOffset>;
+
+    /// The position after everything that is there now. An error of kind `Transient` means the
+    /// source cannot be reached: the engine waits and asks again.
+    async fn latest_offset(&self) -> Result<SourceOffset>;
+
+    /// Chooses the range of the next batch, `None` if nothing is there. A source with a
+    /// [`SourceLog`] writes the entry for `batch_id` before it returns.
+    async fn plan_range(
+        &self,
+        batch_id: u64,
+        start: &SourceOffset,
+        latest: &SourceOffset,
+        limits: &ReadLimits,
+    ) -> Result<Option<SourceRange>>;
+
+    /// What lies between two positions, for the backlog columns.
+    fn backlog(&self, from: &SourceOffset, latest: &SourceOffset) -> Backlog;
+
+    /// Reads exactly a range, in chunks of bounded size; again and again the same.
+    /// `projection` lists the columns (indices into `schema`) that are needed; chunks hold only
+    /// these, in that order.
+    async fn read_range(
+        &self,
+        batch_id: u64,
+        range: &SourceRange,
+        projection: &[usize],
+    ) -> Result<BoxStream<'static, Result<SourceChunk>>>;
+
+    /// The batch that ends at `offset` is durable: the source may forget what came before.
+    async fn acknowledge(&self, batch_id: u64, offset: &SourceOffset) -> Result<()>;
+
+    /// Resolves when something new may be there; the engine also polls. Cancel-safe.
+    async fn wait_for_data(&self, from: &SourceOffset);
+
+    /// Changes are inserts only.
+    fn is_append_only(&self) -> bool {
+        true
+    }
+}
+
+/// Shared handle to a source.
+pub type SourceRef = Arc<dyn Source>;
+
+/// Who delivers: a sink must make `deliver` idempotent by this pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The pipeline's identity.
+    pub pipeline_id: uuid::Uuid,
+    /// The batch.
+    pub batch_id: u64,
+    /// The batch runs again after a crash: a delivery of it may be there already.
+    pub replayed: bool,
+}
+
+/// An output. `deliver` is called once per batch with the consolidated changes of that batch
+/// (possibly none), before the batch commits; after a crash it is called again with the same
+/// changes. A reader of the target never sees half a batch.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    /// One line for people.
+    fn description(&self) -> String;
+
+    /// Delivers one batch durably.
+    async fn deliver(&self, delivery: &Delivery, changes: &[ChangeBatch]) -> Result<SinkReceipt>;
+}
+
+/// What a delivery did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SinkReceipt {
+    /// Rows written.
+    pub rows: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Shared handle to a sink.
+pub type SinkRef = Arc<dyn Sink>;
+
+/// Rows already in memory, decoded; what decoders of [`formats`] give.
+#[derive(Debug, Clone, Default)]
+pub struct Decoded {
+    /// Decoded batches.
+    pub batches: Vec<RecordBatch>,
+    /// Records that could not be decoded.
+    pub dead_letters: Vec<DeadLetter>,
+}

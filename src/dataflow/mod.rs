@@ -1,0 +1,7 @@
+//! The incremental planner and its operators.
+//!
+//! Operators are synchronous over Arrow batches; they never read a clock, never do network I/O and
+//! know nothing of checkpoints. State goes through [`operator::OperatorState`].
+
+pub mod change;
+pub mod operator;

@@ -1,0 +1,116 @@
+//! What an operator is.
+//!
+//! ```text
+//!   push(port, change)*  ──►  finish()  ──►  drain_state()  ──►  committed()
+//!        │ emits                 │ emits          │ sorted runs       (or reset(), if the batch failed)
+//!        ▼                       ▼                ▼
+//!     downstream              downstream       the batch's run
+//! ```
+//!
+//! One batch is any number of pushes and one finish. A stateful operator gathers in `push` and
+//! emits once per touched key in `finish`, so that it reads, writes and emits each key once per
+//! batch. What it holds in memory beyond a batch is a cache of the state store, never the only copy.
+
+use std::sync::Arc;
+
+use crate::dataflow::change::ChangeBatch;
+use crate::error::Result;
+use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
+
+/// What is fixed for one batch.
+#[derive(Debug, Clone)]
+pub struct BatchContext {
+    /// Batch.
+    pub batch_id: u64,
+    /// State before this batch.
+    pub snapshot: StateSnapshot,
+    /// Event time (microseconds, or the generator's integer unit) at or below which a window is
+    /// closed; `None`: no watermark, or a back-fill, which drops nothing.
+    pub watermark: Option<i64>,
+    /// Wall time of the batch from the offset log, microseconds since the epoch.
+    pub now_us: i64,
+    /// Shared budget, for what an operator keeps resident.
+    pub budget: Arc<MemoryBudget>,
+}
+
+/// Numbers an operator gives after a batch; totals are as of the batch, the others of this batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OperatorStatistics {
+    /// Rows kept in state.
+    pub state_rows: u64,
+    /// Rows written in this batch.
+    pub state_rows_updated: u64,
+    /// Rows removed in this batch.
+    pub state_rows_removed: u64,
+    /// Bytes resident in memory.
+    pub memory_bytes: u64,
+    /// Rows dropped as late in this batch, in input rows.
+    pub late_rows: u64,
+    /// Rows that came in, in this batch.
+    pub input_rows: u64,
+    /// Rows that went out, in this batch.
+    pub output_rows: u64,
+    /// Time spent in it, in this batch, microseconds (filled by the graph).
+    pub busy_us: u64,
+}
+
+/// For `EXPLAIN` and `streaming_state_operators`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorDescription {
+    /// Kind: `aggregate`, `join`, `recompute`, ….
+    pub kind: &'static str,
+    /// One line: keys, conditions, aggregates, in SQL words.
+    pub detail: String,
+    /// Incremental, or recomputed and compared.
+    pub incremental: bool,
+    /// What state it keeps and its key; `None`: stateless.
+    pub state: Option<String>,
+    /// When state is freed, or why it never is.
+    pub retention: Option<String>,
+}
+
+/// A node of the dataflow graph.
+pub trait Operator: Send {
+    /// For people.
+    fn describe(&self) -> OperatorDescription;
+
+    /// Takes one change on an input port (0-based); appends what it can already emit to `out`.
+    fn push(
+        &mut self,
+        port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()>;
+
+    /// All changes of the batch are in: emits the rest.
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()>;
+
+    /// Entries to write for this batch: per state table one run with full keys (table prefix
+    /// included), tables ascending. Called once after `finish`; empty for a stateless operator.
+    fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        let _ = context;
+        Ok(Vec::new())
+    }
+
+    /// The batch is durable and applied: caches now agree with the store.
+    fn committed(&mut self) {}
+
+    /// The batch failed: forgets all in memory, back to the store's last committed state.
+    fn reset(&mut self) {}
+
+    /// The budget is over: lets go of resident state that the store can give again.
+    fn shed_memory(&mut self) {}
+
+    /// The windows that a moved watermark would close wait for a batch, even one without rows.
+    fn wants_batch_at(&self, watermark: i64) -> bool {
+        let _ = watermark;
+        false
+    }
+
+    /// Numbers of the last batch.
+    fn statistics(&self) -> OperatorStatistics;
+}
+
+/// A boxed operator.
+pub type BoxOperator = Box<dyn Operator>;

@@ -1,0 +1,164 @@
+//! The one error type at the surface, in PostgreSQL's form.
+//!
+//! SQLSTATE, a primary line in lower case without a full stop, DETAIL and HINT as sentences; the
+//! hint holds the statement that helps. [`ErrorKind`] says what the caller must do, so that no
+//! code branches on text. "could not" if a retry may succeed, "cannot" if not.
+//! Conversions from the libraries' errors live in [`mapping`]; no library's type name may reach a
+//! user.
+
+pub mod mapping;
+pub mod sqlstate;
+
+use std::fmt;
+
+/// Result with the surface error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller must do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The statement or its input is wrong: report it to who sent it.
+    User,
+    /// May go away by itself (network, full disk): retry with back-off.
+    Transient,
+    /// Stored bytes are missing, foreign, older or damaged: stop, touch nothing, name the repair.
+    Damaged,
+    /// Another writer took over this location: stop writing.
+    Fenced,
+    /// A cancel request, a time-out or a shutdown ended it.
+    Cancelled,
+    /// A broken invariant of our own.
+    Internal,
+}
+
+/// An error as a client sees it.
+#[derive(Clone)]
+pub struct Error(Box<ErrorBody>);
+
+#[derive(Clone)]
+struct ErrorBody {
+    kind: ErrorKind,
+    sqlstate: &'static str,
+    primary: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    position: Option<usize>,
+}
+
+impl Error {
+    /// A user's error with its SQLSTATE (five characters, see [`sqlstate`]).
+    pub fn new(sqlstate: &'static str, primary: impl Into<String>) -> Self {
+        Self::with_kind(ErrorKind::User, sqlstate, primary)
+    }
+
+    /// An error of a given kind.
+    pub fn with_kind(kind: ErrorKind, sqlstate: &'static str, primary: impl Into<String>) -> Self {
+        Self(Box::new(ErrorBody {
+            kind,
+            sqlstate,
+            primary: primary.into(),
+            detail: None,
+            hint: None,
+            position: None,
+        }))
+    }
+
+    /// An error that a retry may mend; SQLSTATE 58030 (io_error) unless a better one is set.
+    pub fn transient(sqlstate: &'static str, primary: impl Into<String>) -> Self {
+        Self::with_kind(ErrorKind::Transient, sqlstate, primary)
+    }
+
+    /// Damaged, missing or foreign stored data; SQLSTATE XX001 (data_corrupted).
+    pub fn damaged(primary: impl Into<String>) -> Self {
+        Self::with_kind(ErrorKind::Damaged, sqlstate::DATA_CORRUPTED, primary)
+    }
+
+    /// A broken invariant of our own; SQLSTATE XX000.
+    pub fn internal(primary: impl Into<String>) -> Self {
+        Self::with_kind(ErrorKind::Internal, sqlstate::INTERNAL_ERROR, primary)
+    }
+
+    /// A feature PostgreSQL or the contract knows and this build does not; SQLSTATE 0A000.
+    pub fn unsupported(primary: impl Into<String>) -> Self {
+        Self::new(sqlstate::FEATURE_NOT_SUPPORTED, primary)
+    }
+
+    /// Adds DETAIL: a sentence.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    /// Adds HINT: a sentence with the statement that helps.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the 1-based character position in the statement.
+    #[must_use]
+    pub fn position(mut self, position: usize) -> Self {
+        self.0.position = Some(position);
+        self
+    }
+
+    /// Puts `context: ` before the primary line, such as the object's name.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        self.0.primary = format!("{context}: {}", self.0.primary);
+        self
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The five-character SQLSTATE.
+    pub fn sqlstate(&self) -> &'static str {
+        self.0.sqlstate
+    }
+
+    /// The primary line.
+    pub fn primary(&self) -> &str {
+        &self.0.primary
+    }
+
+    /// The DETAIL sentence, if any.
+    pub fn detail_text(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
+    /// The HINT sentence, if any.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// 1-based character position in the statement, if known.
+    pub fn position_value(&self) -> Option<usize> {
+        self.0.position
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.0.primary, self.0.sqlstate)?;
+        if let Some(detail) = &self.0.detail {
+            write!(f, "\nDETAIL: {detail}")?;
+        }
+        if let Some(hint) = &self.0.hint {
+            write!(f, "\nHINT: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}

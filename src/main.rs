@@ -1,0 +1,2 @@
+//! The `tidemill` binary.
+fn main() {}

@@ -1,0 +1,357 @@
+//! The closed enum of everything a client can say.
+//!
+//! The parser turns text into these; names are folded, options are canonical (snake_case names,
+//! Spark's spellings mapped, unknown ones refused). Plain queries and DML stay sqlparser trees for
+//! DataFusion's planner. Pure: no I/O, no catalog.
+
+use std::time::Duration;
+
+use datafusion::sql::sqlparser::ast;
+
+use crate::catalog::definition::{
+    ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
+};
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    /// `SELECT`, `VALUES`, `WITH … SELECT`, `TABLE t`
+    Query(Box<ast::Query>),
+    /// `INSERT` with `ON CONFLICT` and `RETURNING`
+    Insert(Box<ast::Insert>),
+    /// `UPDATE … RETURNING`
+    Update(Box<ast::Statement>),
+    /// `DELETE … RETURNING`
+    Delete(Box<ast::Delete>),
+    /// `TRUNCATE t, …`
+    Truncate(Vec<String>),
+    /// `COPY t (columns) FROM STDIN` / `COPY t|(query) TO STDOUT`
+    Copy(CopyStatement),
+    /// `CREATE STREAM`
+    CreateStream(CreateStream),
+    /// `CREATE TABLE`
+    CreateTable(CreateTable),
+    /// `CREATE MATERIALIZED VIEW`
+    CreateMaterializedView(CreateMaterializedView),
+    /// `CREATE VIEW`
+    CreateView(CreateView),
+    /// `CREATE SINK`
+    CreateSink(CreateSink),
+    /// `CREATE SECRET name AS 'value'`
+    CreateSecret {
+        /// name
+        name: String,
+        /// value
+        value: String,
+        /// `IF NOT EXISTS`
+        if_not_exists: bool,
+    },
+    /// `ALTER SECRET name AS 'value'`
+    AlterSecret {
+        /// name
+        name: String,
+        /// value
+        value: String,
+    },
+    /// `DROP kind name, … [CASCADE]`
+    Drop {
+        /// what
+        kind: ObjectKind,
+        /// names
+        names: Vec<String>,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// `CASCADE`
+        cascade: bool,
+    },
+    /// `ALTER kind name SET (…)` / `RESET (…)`
+    AlterOptions {
+        /// what
+        kind: ObjectKind,
+        /// name
+        name: String,
+        /// options to set
+        set: Options,
+        /// options to put back to their defaults
+        reset: Vec<String>,
+    },
+    /// `ALTER kind name RENAME TO new`
+    Rename {
+        /// what
+        kind: ObjectKind,
+        /// name
+        name: String,
+        /// new name
+        new_name: String,
+    },
+    /// `COMMENT ON kind name [.column] IS …`
+    Comment {
+        /// what
+        kind: ObjectKind,
+        /// name
+        name: String,
+        /// column, for `COMMENT ON COLUMN`
+        column: Option<String>,
+        /// text; `None` removes it
+        comment: Option<String>,
+    },
+    /// `START kind name` / `START ALL` (`None`)
+    Start(Option<(ObjectKind, String)>),
+    /// `STOP kind name [WITHIN …]` / `STOP ALL` (`None`)
+    Stop(Option<(ObjectKind, String)>, Option<Duration>),
+    /// `REFRESH MATERIALIZED VIEW v`
+    Refresh(String),
+    /// `FLUSH`
+    Flush,
+    /// `WAIT FOR v [WITHIN …]`
+    Wait(String, Option<Duration>),
+    /// `SUBSCRIBE TO v [WITH (SNAPSHOT, PROGRESS)] [AFTER BATCH n]`
+    Subscribe(Subscribe),
+    /// `EXPLAIN [ANALYZE] MATERIALIZED VIEW v`
+    ExplainMaterializedView {
+        /// name
+        name: String,
+        /// with the running pipeline's figures
+        analyze: bool,
+    },
+    /// `EXPLAIN …` of a query
+    Explain(Box<ast::Statement>),
+    /// `SHOW STREAMS | TABLES | …`
+    ShowObjects(ObjectKind),
+    /// `SHOW CREATE kind name`
+    ShowCreate(ObjectKind, String),
+    /// `SHOW OPTIONS FOR connector-or-object`
+    ShowOptions(String),
+    /// `DESCRIBE name`
+    Describe(String),
+    /// `SHOW parameter` (`ALL` too)
+    ShowParameter(String),
+    /// `SET [SESSION|LOCAL] parameter = value`; `None` = DEFAULT
+    SetParameter {
+        /// folded name
+        name: String,
+        /// value as text
+        value: Option<String>,
+        /// `LOCAL`
+        local: bool,
+    },
+    /// `RESET parameter` / `RESET ALL`
+    ResetParameter(String),
+    /// `BEGIN` / `START TRANSACTION`
+    Begin {
+        /// `READ ONLY`
+        read_only: bool,
+    },
+    /// `COMMIT` / `END`
+    Commit,
+    /// `ROLLBACK` / `ABORT`
+    Rollback,
+    /// `SAVEPOINT s`
+    Savepoint(String),
+    /// `RELEASE [SAVEPOINT] s`
+    ReleaseSavepoint(String),
+    /// `ROLLBACK TO [SAVEPOINT] s`
+    RollbackToSavepoint(String),
+    /// `PREPARE name [(types)] AS statement`
+    Prepare {
+        /// name
+        name: String,
+        /// statement text
+        statement: Box<Statement>,
+    },
+    /// `EXECUTE name (args)`
+    Execute {
+        /// name
+        name: String,
+        /// arguments
+        arguments: Vec<ast::Expr>,
+    },
+    /// `DEALLOCATE name | ALL` (`None`)
+    Deallocate(Option<String>),
+    /// `DECLARE c CURSOR FOR query-or-subscribe`
+    DeclareCursor {
+        /// name
+        name: String,
+        /// what it reads
+        query: Box<Statement>,
+        /// `WITH HOLD`
+        hold: bool,
+    },
+    /// `FETCH n FROM c`; `None` = ALL
+    Fetch {
+        /// name
+        name: String,
+        /// rows
+        count: Option<u64>,
+    },
+    /// `CLOSE c | ALL` (`None`)
+    CloseCursor(Option<String>),
+    /// `DISCARD ALL` and its parts
+    Discard,
+    /// statements accepted with no effect (`LISTEN`, `ANALYZE`, `VACUUM`, …), with their tag
+    NoOperation(&'static str),
+}
+
+/// Kinds of objects that statements name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// `STREAM`
+    Stream,
+    /// `TABLE`
+    Table,
+    /// `MATERIALIZED VIEW`
+    MaterializedView,
+    /// `VIEW`
+    View,
+    /// `SINK`
+    Sink,
+    /// `PIPELINE`
+    Pipeline,
+    /// `SECRET`
+    Secret,
+}
+
+/// `CREATE STREAM`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateStream {
+    /// name
+    pub name: String,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// `OR REPLACE`
+    pub or_replace: bool,
+    /// columns
+    pub columns: Vec<ColumnDefinition>,
+    /// watermark
+    pub watermark: Option<WatermarkDefinition>,
+    /// expectations
+    pub expectations: Vec<ExpectationDefinition>,
+    /// `connector = …`
+    pub connector: Option<String>,
+    /// the other options
+    pub options: Options,
+}
+
+/// `CREATE TABLE`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTable {
+    /// name
+    pub name: String,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// columns
+    pub columns: Vec<ColumnDefinition>,
+    /// primary key
+    pub primary_key: Vec<String>,
+    /// options
+    pub options: Options,
+    /// `AS query`
+    pub query: Option<Box<ast::Query>>,
+}
+
+/// `CREATE MATERIALIZED VIEW`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateMaterializedView {
+    /// name
+    pub name: String,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// `OR REPLACE`
+    pub or_replace: bool,
+    /// column names, when listed
+    pub column_names: Vec<String>,
+    /// options
+    pub options: Options,
+    /// the `SELECT`
+    pub query: Box<ast::Query>,
+    /// its text, as the user wrote it
+    pub query_text: String,
+    /// emit mode
+    pub emit: EmitMode,
+}
+
+/// `CREATE VIEW`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateView {
+    /// name
+    pub name: String,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// `OR REPLACE`
+    pub or_replace: bool,
+    /// column names, when listed
+    pub column_names: Vec<String>,
+    /// the `SELECT`
+    pub query: Box<ast::Query>,
+    /// its text
+    pub query_text: String,
+}
+
+/// `CREATE SINK`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateSink {
+    /// name
+    pub name: String,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// view or stream it delivers
+    pub from: String,
+    /// connector
+    pub connector: String,
+    /// the other options
+    pub options: Options,
+}
+
+/// `SUBSCRIBE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscribe {
+    /// view or stream
+    pub name: String,
+    /// current contents first
+    pub snapshot: bool,
+    /// a row per batch even without changes
+    pub progress: bool,
+    /// resume after this batch
+    pub after_batch: Option<u64>,
+}
+
+/// `COPY`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyStatement {
+    /// what is copied
+    pub target: CopyTarget,
+    /// `FROM STDIN` (true) or `TO STDOUT`
+    pub from_stdin: bool,
+    /// text, csv or binary
+    pub format: CopyFormat,
+    /// delimiter
+    pub delimiter: u8,
+    /// NULL marker
+    pub null: String,
+    /// header line
+    pub header: bool,
+    /// CSV quote
+    pub quote: u8,
+    /// CSV escape
+    pub escape: u8,
+}
+
+/// What `COPY` reads or writes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CopyTarget {
+    /// a relation and its listed columns (empty: all)
+    Relation(String, Vec<String>),
+    /// `(query)`
+    Query(Box<Statement>),
+}
+
+/// `FORMAT` of `COPY`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyFormat {
+    /// text
+    Text,
+    /// csv
+    Csv,
+    /// binary
+    Binary,
+}
