@@ -1,0 +1,122 @@
+//! What the system tables tell of the running engine: plain rows, copied at one instant.
+//!
+//! The rows carry the columns of `streaming_queries`, `streaming_pipelines`, `streaming_sources`,
+//! `streaming_sinks`, `streaming_state_operators` and `streaming_checkpoints`. Times are
+//! microseconds since the epoch.
+
+/// All status rows at one instant.
+#[derive(Debug, Clone, Default)]
+pub struct EngineStatus {
+    /// a row per view
+    pub queries: Vec<QueryStatus>,
+    /// a row per pipeline
+    pub pipelines: Vec<PipelineStatus>,
+    /// a row per source of a pipeline
+    pub sources: Vec<SourceStatus>,
+    /// a row per sink
+    pub sinks: Vec<SinkStatus>,
+    /// a row per stateful operator
+    pub state_operators: Vec<StateOperatorStatus>,
+    /// a row per checkpoint
+    pub checkpoints: Vec<CheckpointStatus>,
+}
+
+/// `streaming_queries`.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct QueryStatus {
+    pub stream_name: String,
+    pub pipeline: String,
+    /// one of the statuses that `sql.md` lists
+    pub status: &'static str,
+    pub last_batch_id: Option<u64>,
+    pub is_trigger_active: bool,
+    pub is_data_available: bool,
+    pub message: String,
+    pub exception: Option<String>,
+    pub exception_sqlstate: Option<String>,
+    pub hint: Option<String>,
+    pub since_at_us: i64,
+    pub progress_percent: Option<f64>,
+    pub progress_rows: Option<u64>,
+}
+
+/// `streaming_pipelines`.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct PipelineStatus {
+    pub pipeline: String,
+    pub pipeline_id: String,
+    pub run_id: String,
+    pub status: &'static str,
+    pub trigger: String,
+    pub checkpoint_location: String,
+    pub last_batch_id: Option<u64>,
+    pub restarts: u64,
+    pub next_retry_at_us: Option<i64>,
+    pub watermark_at_us: Option<i64>,
+    pub state_memory_bytes: u64,
+    pub state_disk_bytes: u64,
+}
+
+/// `streaming_sources`.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct SourceStatus {
+    pub pipeline: String,
+    pub source_name: String,
+    pub description: String,
+    pub start_offset: Option<String>,
+    pub end_offset: Option<String>,
+    pub latest_offset: Option<String>,
+    pub backlog_rows: Option<u64>,
+    pub backlog_bytes: Option<u64>,
+    pub num_input_rows: u64,
+    pub input_rows_per_second: Option<f64>,
+    pub processed_rows_per_second: Option<f64>,
+    pub last_data_at_us: Option<i64>,
+    pub last_error: Option<String>,
+}
+
+/// `streaming_sinks`.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct SinkStatus {
+    pub sink_name: String,
+    pub pipeline: String,
+    pub description: String,
+    pub last_batch_id: Option<u64>,
+    pub num_output_rows: u64,
+    pub last_error: Option<String>,
+}
+
+/// `streaming_state_operators`.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct StateOperatorStatus {
+    pub pipeline: String,
+    pub stream_name: String,
+    pub operator_name: String,
+    pub detail: String,
+    pub incremental: bool,
+    pub num_rows_total: u64,
+    pub num_rows_updated: u64,
+    pub num_rows_removed: u64,
+    pub memory_bytes: u64,
+    pub retention: String,
+}
+
+/// `streaming_checkpoints`.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct CheckpointStatus {
+    pub pipeline: String,
+    pub location: String,
+    pub first_batch_id: Option<u64>,
+    pub last_batch_id: Option<u64>,
+    pub bytes: u64,
+    pub files: u64,
+    pub last_commit_at_us: Option<i64>,
+    pub missing_batches: u64,
+    pub health: String,
+}
