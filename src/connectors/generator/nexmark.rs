@@ -58,7 +58,7 @@ impl Event {
 
     /// The event that row `row` of this kind is.
     #[inline]
-    fn number(self, row: u64) -> u64 {
+    pub(super) fn number(self, row: u64) -> u64 {
         let (first, per_epoch) = self.place();
         row / per_epoch * EVENTS_PER_EPOCH + first + row % per_epoch
     }
