@@ -11,7 +11,7 @@ pub mod chunks;
 pub mod files;
 pub mod formats;
 pub mod generator;
-//KAFKA pub mod kafka;
+pub mod kafka;
 pub mod log_source;
 pub mod open;
 pub mod settings;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::files::FilesSource;
 use super::generator::GeneratorSource;
-//KAFKA
+use super::kafka::KafkaSource;
 use super::log_source::LogSource;
 use super::settings::{SecretLookup, Settings};
 use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
@@ -102,7 +102,7 @@ pub fn open_source(
         None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)),
         Some("files") => Arc::new(FilesSource::open(object, options, environment)?),
         Some("generator") => Arc::new(GeneratorSource::open(object, options, environment)?),
-        //KAFKA
+        Some("kafka") => Arc::new(KafkaSource::open(object, options, environment)?),
         Some(other) => return Err(unknown_connector(other, "files, generator, kafka or socket")),
     };
     Ok(source)

@@ -11,6 +11,9 @@ use super::csv;
 /// Bytes of one record at most.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of an overlong record that are given.
+const BEGINNING_BYTES: usize = 64 << 10;
+
 /// Bytes asked of the input at a time.
 const READ_BYTES: usize = 1 << 20;
 
@@ -101,11 +104,13 @@ impl<R: Read> RecordReader<R> {
                 RecordEnd::Newline => 1,
                 RecordEnd::NewlineOutside(_) => bytes.iter().filter(|b| **b == b'\n').count() as u64,
             };
+            let bytes = without_line_end(bytes);
+            let overlong = bytes.len() > self.record_bytes_max;
             return Ok(Some(Record {
-                bytes: without_line_end(&self.buffer[start..start + length]),
+                bytes: &bytes[..if overlong { BEGINNING_BYTES.min(bytes.len()) } else { bytes.len() }],
                 length,
                 line,
-                overlong: false,
+                overlong,
             }));
         }
         self.skip_overlong(start, length, line)
@@ -118,7 +123,6 @@ impl<R: Read> RecordReader<R> {
         mut length: usize,
         line: u64,
     ) -> io::Result<Option<Record<'_>>> {
-        const BEGINNING_BYTES: usize = 64 << 10;
         let beginning = self.buffer[start..start + BEGINNING_BYTES.min(length)].to_vec();
         loop {
             self.start = self.filled;

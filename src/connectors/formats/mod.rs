@@ -200,6 +200,23 @@ impl RecordDecoder {
         }
     }
 
+    /// Takes a record without a value (a Kafka tombstone): NULL for text and raw, refused else.
+    pub fn push_absent(&mut self) -> Result<(), Refusal> {
+        match self {
+            Self::Value { column, rows, .. } => {
+                if let Some(column) = column {
+                    if !column.field().is_nullable() {
+                        return Err(json::null_refusal(column.field().name()));
+                    }
+                    column.push_null();
+                }
+                *rows += 1;
+                Ok(())
+            }
+            _ => Err("record has no value".to_owned()),
+        }
+    }
+
     /// Rows decoded since the last [`Self::finish`].
     pub fn rows(&self) -> usize {
         match self {

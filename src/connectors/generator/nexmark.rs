@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, Int64Array, StringArray, StringBuilder, TimestampMicrosecondArray,
+    Array, ArrayRef, Int64Array, StringArray, StringBuilder, TimestampMicrosecondArray,
 };
 use datafusion::arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::compute::cast;
@@ -162,12 +162,19 @@ impl Nexmark {
         if array.data_type() == field.data_type() {
             return Ok(array);
         }
-        cast(&array, field.data_type()).map_err(|_| {
+        let filled = cast(&array, field.data_type()).ok();
+        filled.filter(|cast| cast.null_count() == 0).ok_or_else(|| {
             Error::new(
                 sqlstate::DATATYPE_MISMATCH,
-                format!("the generator cannot fill column \"{}\" of this type", field.name()),
+                format!(
+                    "the generator cannot fill column \"{}\" of this type",
+                    field.name()
+                ),
             )
-            .hint("Declare numbers as BIGINT, texts as TEXT, times as BIGINT (milliseconds) or TIMESTAMP.")
+            .hint(
+                "Declare numbers as BIGINT, texts as TEXT, times as BIGINT (milliseconds) or \
+                 TIMESTAMP.",
+            )
         })
     }
 
