@@ -235,6 +235,7 @@ impl Column {
     pub fn push_json(&mut self, json: &mut JsonText<'_>) -> Result<(), Refusal> {
         if let Values::Bytes(offsets, bytes) = &mut self.values
             && matches!(self.sql_type, SqlType::Json | SqlType::Jsonb)
+            && json.peek()? != Token::Null
         {
             let raw = json.raw_value()?;
             bytes.extend_from_slice(raw.as_bytes());
