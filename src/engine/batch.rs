@@ -21,6 +21,7 @@ use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
 use crate::checkpoint::{CommitEntry, OffsetEntry};
+use crate::crash_point::crash_point;
 use crate::connectors::{Delivery, SourceOffset, SourceRange};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::graph::{BatchResult, Dataflow};
@@ -86,6 +87,7 @@ impl Pipeline {
         } else {
             let entry = entry.clone();
             let checkpoint = Arc::clone(&checkpoint);
+            crash_point("before_offsets");
             Some(tokio::spawn(async move { checkpoint.write_offsets(&entry).await }))
         };
         opened.pending = Some(entry.clone());
@@ -98,8 +100,10 @@ impl Pipeline {
                 .map_err(|e| Error::internal(format!("writing the offset log ended: {e}")))??;
         }
         watch.lap(|p| &mut p.wal_commit);
+        crash_point("after_offsets");
         self.deliver(&entry, &result, replayed).await?;
         watch.lap(|p| &mut p.add_batch);
+        crash_point("after_sinks");
         self.commit(entry, result, intake, watch, replayed).await?;
         Ok(BatchOutcome::Committed)
     }
@@ -227,8 +231,10 @@ impl Pipeline {
         replayed: bool,
     ) -> Result<()> {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
+        opened.commit_started = true;
         let receipt = opened.checkpoint.write_state(entry.batch_id, &result.run).await?;
         watch.lap(|p| &mut p.state_commit);
+        crash_point("after_state");
 
         let mut event_time_max = opened.event_time_max.clone();
         for (relation, counts) in &intake.per_relation {
@@ -257,6 +263,7 @@ impl Pipeline {
         };
         opened.checkpoint.write_commit(&commit).await?;
         watch.lap(|p| &mut p.commit_offsets);
+        crash_point("after_commit");
 
         // From here on the batch is a fact: nothing below may fail it.
         let BatchResult { run, view_changes, .. } = result;
@@ -265,6 +272,7 @@ impl Pipeline {
         for sink in &mut self.sinks {
             sink.is_new = false;
         }
+        crash_point("after_apply");
         let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
         self.shared.publish(opened.state.snapshot(), entry.batch_id, view_changes, filled);
         if let Some(dataflow) = opened.dataflow.as_mut() {
@@ -276,7 +284,9 @@ impl Pipeline {
         let rows = metrics_rows(&figures, &watch.phases, &views);
         self.parts.history.record_metrics(&self.shared.name, entry.batch_id, &rows);
         self.parts.history.record_known_batch(&self.shared.name, self.shared.id, entry.batch_id);
+        crash_point("after_metrics");
         self.after_commit(&entry).await;
+        crash_point("after_retention");
         Ok(())
     }
 
