@@ -19,6 +19,7 @@ mod shared;
 #[cfg(test)]
 mod simulation;
 pub mod storage;
+pub mod tables;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -375,7 +376,6 @@ impl LogTransaction {
             end: self.bytes.len(),
             rows: changes.num_rows() as u32,
             relation,
-            schema,
         });
         Ok(())
     }

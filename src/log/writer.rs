@@ -42,8 +42,6 @@ pub struct EncodedFrame {
     pub rows: u32,
     /// oid
     pub relation: u32,
-    /// schema's hash
-    pub schema: u64,
 }
 
 /// What a request wants beside its frames written.
