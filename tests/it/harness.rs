@@ -132,16 +132,36 @@ impl Server {
         assert!(status.success(), "exit status {status}; log:\n{}", self.log());
     }
 
+    /// Sets or removes an environment variable of the next start.
+    pub fn set_environment(&mut self, name: &str, value: Option<&str>) {
+        self.environment.retain(|(n, _)| n != name);
+        if let Some(value) = value {
+            self.environment.push((name.to_owned(), value.to_owned()));
+        }
+    }
+
+    /// Reaps a server that has died by itself.
+    pub fn reap(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.wait().expect("a dead child is reaped");
+        }
+    }
+
     /// A new connection.
     pub async fn connect(&self) -> Client {
+        self.try_connect().await.expect("connects")
+    }
+
+    /// A new connection to a server that may be dying.
+    pub async fn try_connect(&self) -> Result<Client, tokio_postgres::Error> {
         let (host, port) = self.address.split_once(':').expect("host:port");
         let config = format!("host={host} port={port} user=tidemill dbname=tidemill");
-        let (client, connection) = tokio_postgres::connect(&config, NoTls).await.expect("connects");
+        let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
         tokio::spawn(async move {
             // A killed server ends the connection; the statement in flight reports it.
             connection.await.ok();
         });
-        client
+        Ok(client)
     }
 
     /// Runs statements on a connection of their own.

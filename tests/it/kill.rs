@@ -3,26 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::{Server, rows, run};
-
-/// A small generator of numbers for tests (xorshift64*, Marsaglia 2003), so that a failing seed replays.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.max(1))
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
+use crate::random::Random;
 
 /// The number of kills: twenty-five is the bar of the main job; a soak does more.
 fn kills() -> u64 {
