@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 
+use crate::catalog::pg_catalog::backends::Backends;
 use crate::clock::ClockRef;
+use crate::engine::status::EngineStatus;
 use crate::error::Result;
 use crate::session::Session;
 
@@ -36,6 +38,16 @@ impl Database {
     /// A new session for user `user`.
     pub fn session(&self, user: &str) -> Session {
         let _ = user;
+        unimplemented!()
+    }
+
+    /// Who is connected.
+    pub fn backends(&self) -> &Arc<Backends> {
+        unimplemented!()
+    }
+
+    /// State of everything that runs; never blocks on a pipeline.
+    pub fn engine_status(&self) -> EngineStatus {
         unimplemented!()
     }
 

@@ -1,2 +1,3 @@
 //! Definitions, persisted; and the history tables' storage.
 pub mod definition;
+pub mod pg_catalog;

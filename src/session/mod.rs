@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::stream::BoxStream;
 
+use crate::catalog::pg_catalog::backends::Backend;
 use crate::error::Result;
 use crate::sql::statement::{CopyStatement, Statement};
 use crate::types::SqlType;
@@ -138,6 +139,15 @@ impl Session {
     pub async fn end_implicit(&mut self, failed: bool) -> Result<()> {
         let _ = failed;
         Ok(())
+    }
+
+    /// A statement failed outside [`Self::execute`]: while its rows were sent, by a cancel, in the
+    /// protocol. An open transaction block becomes failed; without one nothing happens.
+    pub fn fail_transaction(&mut self) {}
+
+    /// The session's entry among the connected ones; its pid is `pg_backend_pid()`.
+    pub fn backend(&self) -> &Arc<Backend> {
+        unimplemented!()
     }
 
     /// For ReadyForQuery.
