@@ -4,6 +4,7 @@
 //! functions in [`decide`](self); I/O sits at the edge. Absent: SQL text (the session binds it)
 //! and operators (the dataflow runs them).
 
+pub mod parts;
 pub mod status;
 
 use std::sync::Arc;
@@ -63,6 +64,14 @@ impl ReadContext {
 }
 
 impl Engine {
+    /// Opens every pipeline of the catalog; each restores and runs on its own task. Returns at
+    /// once: a pipeline that cannot start says so in its status. `parts::EngineParts` lists the
+    /// seams (Definitions, Binder, History) that the caller implements.
+    pub async fn start(parts: parts::EngineParts) -> Result<Self> {
+        let _ = parts;
+        unimplemented!()
+    }
+
     /// Starts (or extends) the pipeline of a new materialized view. `plan` is the bound, analyzed,
     /// not yet optimized plan of its query. Fails, leaving nothing, when the plan cannot be a view.
     pub async fn create_materialized_view(
