@@ -33,7 +33,7 @@ pub(super) struct FileBody {
 /// A commit that the log decides.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Pending {
-    pub marker: u64,
+    pub marker: String,
     pub contents: CatalogSnapshot,
 }
 

@@ -75,11 +75,11 @@ impl Catalog {
 
     /// Settles a coupled commit that a crash cut short: `is_committed` says whether the log has a
     /// commit frame with that marker. Without a pending commit it does nothing.
-    pub fn resolve_pending(&self, is_committed: impl FnOnce(u64) -> bool) -> Result<()> {
+    pub fn resolve_pending(&self, is_committed: impl FnOnce(&str) -> bool) -> Result<()> {
         let Some(pending) = self.unresolved.lock().take() else {
             return Ok(());
         };
-        let contents = if is_committed(pending.marker) {
+        let contents = if is_committed(&pending.marker) {
             pending.contents
         } else {
             CatalogSnapshot::clone(&self.snapshot())
@@ -135,13 +135,14 @@ impl Catalog {
     pub async fn commit_with_log<F>(
         self: &Arc<Self>,
         transaction: CatalogTransaction,
-        marker: u64,
+        marker: &str,
         log_commit: F,
     ) -> Result<Arc<CatalogSnapshot>>
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
         let catalog = self.clone();
+        let marker = marker.to_owned();
         join(tokio::spawn(async move {
             let _queue = catalog.commits.lock().await;
             let contents = catalog.next_contents(&transaction)?;

@@ -192,18 +192,18 @@ async fn a_coupled_commit_follows_the_log_after_a_crash() {
         // The log never answers: the process dies between the two writes.
         let commit = tokio::spawn(async move {
             crashing
-                .commit_with_log(transaction, 42, std::future::pending())
+                .commit_with_log(transaction, "m42", std::future::pending())
                 .await
         });
         let path = dir.path().join("catalog/catalog.json");
-        while !fs::read_to_string(&path).unwrap().contains("\"marker\":42") {
+        while !fs::read_to_string(&path).unwrap().contains("\"marker\":\"m42\"") {
             tokio::task::yield_now().await;
         }
         let after = open(dir.path()).unwrap();
         assert_eq!(after.snapshot().objects().count(), 1);
         after
             .resolve_pending(|marker| {
-                assert_eq!(marker, 42);
+                assert_eq!(marker, "m42");
                 is_in_log
             })
             .unwrap();
@@ -223,7 +223,7 @@ async fn a_log_that_fails_takes_the_definitions_with_it() {
     let catalog = open(dir.path()).unwrap();
     let transaction = creating(&catalog, &[stream(16384, "s")]);
     let error = catalog
-        .commit_with_log(transaction, 1, async {
+        .commit_with_log(transaction, "m1", async {
             Err(Error::transient(sqlstate::DISK_FULL, "could not write"))
         })
         .await

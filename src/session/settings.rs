@@ -92,6 +92,12 @@ impl Settings {
             .or_else(|| known(&key).map(|k| k.default.to_owned()))
     }
 
+    /// A parameter's name as PostgreSQL spells it.
+    pub fn spelling(&self, name: &str) -> String {
+        let key = canonical(name);
+        known(&key).map_or(key, |k| k.name.to_owned())
+    }
+
     /// As [`Self::get`], with PostgreSQL's error for an unknown name (42704).
     pub fn require(&self, name: &str) -> Result<String> {
         self.get(name).ok_or_else(|| unrecognized(name))
