@@ -3,5 +3,7 @@
 //! Operators are synchronous over Arrow batches; they never read a clock, never do network I/O and
 //! know nothing of checkpoints. State goes through [`operator::OperatorState`].
 
+pub mod aggregate;
 pub mod change;
+pub mod entries;
 pub mod operator;
