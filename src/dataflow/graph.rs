@@ -15,6 +15,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use datafusion::arrow::datatypes::SchemaRef;
+
 use super::change::ChangeBatch;
 use super::consolidate::{consolidate, under_schema};
 use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorStatistics};
@@ -61,7 +63,8 @@ struct View {
     nodes: Vec<Node>,
     inputs: Vec<InputNode>,
     codec: RowCodec,
-    storage: ViewStorage,
+    /// `None`: the view only feeds a sink.
+    storage: Option<ViewStorage>,
     /// What the root emitted in this batch.
     emitted: Vec<ChangeBatch>,
     /// The part of `emitted` that storage and dependent views already took.
@@ -203,10 +206,9 @@ impl Dataflow {
         let name = view.plan.name.clone();
         let columns: Vec<usize> = (0..view.plan.schema.fields().len()).collect();
         for change in changes {
-            let view = &mut self.views[index];
-            view.storage
-                .push(change, context)
-                .map_err(|error| named(&name, error))?;
+            if let Some(storage) = &mut self.views[index].storage {
+                storage.push(change);
+            }
             self.deliver(index + 1, &name, &columns, change, context)?;
         }
         Ok(())
@@ -257,7 +259,9 @@ impl Dataflow {
     /// The batch is durable and applied to the store.
     pub fn committed(&mut self) {
         for view in &mut self.views {
-            view.storage.committed();
+            if let Some(storage) = &mut view.storage {
+                storage.committed();
+            }
             view.nodes
                 .iter_mut()
                 .for_each(|node| node.operator.committed());
@@ -269,7 +273,9 @@ impl Dataflow {
         for view in &mut self.views {
             view.emitted.clear();
             view.passed_on = 0;
-            view.storage.reset();
+            if let Some(storage) = &mut view.storage {
+                storage.reset();
+            }
             view.nodes.iter_mut().for_each(|node| node.operator.reset());
         }
     }
@@ -307,6 +313,17 @@ impl Dataflow {
             }
         }
         all
+    }
+
+    /// Columns of a view.
+    pub fn view_schema(&self, name: &str) -> Option<SchemaRef> {
+        self.index_of(name).map(|index| self.views[index].plan.schema.clone())
+    }
+
+    /// Key columns of a view, if no two of its rows share them; and whether it only ever grows.
+    pub fn view_key(&self, name: &str) -> Option<(Option<Vec<usize>>, bool)> {
+        let plan = &self.views[self.index_of(name)?].plan;
+        Some((plan.key.clone(), plan.append_only))
     }
 
     fn index_of(&self, name: &str) -> Option<usize> {
@@ -350,7 +367,11 @@ impl View {
         let layout = ViewLayout::choose(plan.append_only, plan.key.as_deref());
         Ok(Self {
             codec: RowCodec::new(plan.schema.clone())?,
-            storage: ViewStorage::new(&plan.name, plan.schema.clone(), layout)?,
+            storage: if plan.stored {
+                Some(ViewStorage::new(&plan.state_name, plan.schema.clone(), layout)?)
+            } else {
+                None
+            },
             plan,
             nodes,
             inputs,
@@ -461,7 +482,9 @@ impl View {
         for node in &mut self.nodes {
             runs.extend(node.operator.drain_state(context)?);
         }
-        runs.extend(self.storage.finish(context)?);
+        if let Some(storage) = &mut self.storage {
+            runs.extend(storage.finish(context)?);
+        }
         runs.retain(|(_, run)| !run.is_empty());
         Ok(runs)
     }

@@ -15,8 +15,9 @@ use super::settings::read_limits;
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::{Checkpoint, CheckpointIdentity, CommitEntry, OffsetEntry};
-use crate::connectors::{self, ConnectorEnvironment, SourceOffset, SourceRef};
-use crate::dataflow::graph::{Dataflow, ViewPlan};
+use crate::connectors::{self, SourceOffset, SourceRef};
+use crate::dataflow::graph::Dataflow;
+use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, Result, sqlstate};
 use crate::state::{StateStore, StateStoreOptions};
 
@@ -263,13 +264,14 @@ impl Pipeline {
     /// Opens a slot for every source relation that the dataflow reads and has none yet; fixes the
     /// columns of all.
     pub(super) async fn open_sources(&mut self, last: Option<&CommitEntry>) -> Result<()> {
+        let retain_batches = self.settings.min_batches_to_retain as usize;
         let opened = self.opened.as_mut().expect("called while open");
         let dataflow = opened.dataflow.as_ref().ok_or_else(|| Error::internal("the dataflow is gone"))?;
         let inputs = dataflow.inputs();
         opened.slots.retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
         for input in &inputs {
             if !opened.slots.iter().any(|s| s.relation == input.relation) {
-                let slot = open_slot(&self.parts, &opened.checkpoint, opened.pending.as_ref(), &input.relation, last).await?;
+                let slot = open_slot(&self.parts, &opened.checkpoint, opened.pending.as_ref(), &input.relation, last, retain_batches).await?;
                 opened.slots.push(slot);
             }
             if let Some(slot) = opened.slots.iter_mut().find(|s| s.relation == input.relation) {
@@ -313,9 +315,10 @@ async fn open_slot(
     pending: Option<&OffsetEntry>,
     relation: &str,
     last: Option<&CommitEntry>,
+    retain_batches: usize,
 ) -> Result<SourceSlot> {
     let object = parts.definitions.object(relation).ok_or_else(|| unknown(relation))?;
-    let (source, reads_log) = open_relation(parts, &object, Some(checkpoint))?;
+    let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
     let (watermark, expectations, options) = match &object.definition {
         Definition::Stream(s) => (s.watermark.clone(), s.expectations.clone(), s.options.clone()),
         Definition::Table(t) => (None, Vec::new(), t.options.clone()),
@@ -351,14 +354,10 @@ pub(super) fn open_relation(
     parts: &EngineParts,
     object: &CatalogObject,
     checkpoint: Option<&Arc<Checkpoint>>,
+    retain_batches: usize,
 ) -> Result<(SourceRef, bool)> {
-    let definitions = Arc::clone(&parts.definitions);
-    let environment = ConnectorEnvironment {
-        log: Arc::clone(&parts.log),
-        clock: parts.clock.clone(),
-        source_log: checkpoint.map(|c| c.source_log(&object.name)),
-        secrets: Arc::new(move |name| definitions.secret(name)),
-    };
+    let source_log = checkpoint.map(|c| c.source_log(&object.name));
+    let environment = parts.connector_environment(source_log, retain_batches);
     let source = connectors::open_source(object, &environment)?;
     let reads_log = match &object.definition {
         Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),

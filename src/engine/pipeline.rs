@@ -29,7 +29,7 @@ use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::connectors::SourceOffset;
-use crate::dataflow::graph::ViewPlan;
+use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::StateStore;
 

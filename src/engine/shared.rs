@@ -14,7 +14,7 @@ use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
 };
 use crate::catalog::definition::{CatalogObject, Options};
-use crate::dataflow::graph::ViewPlan;
+use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::view_storage::ViewLayout;
 use crate::error::{Error, Result};
 use crate::state::StateSnapshot;

@@ -52,8 +52,13 @@ pub struct InputProperties {
 
 /// A view to be planned.
 pub struct ViewRequest<'a> {
-    /// Its name; the operators' names begin with it.
+    /// Its name.
     pub name: &'a str,
+    /// What the operators' names, and so their state tables, begin with: the view's name and
+    /// identity, so that a view never finds the state of a dropped one of the same name.
+    pub state_name: &'a str,
+    /// Its rows are kept to be read; false for a query that only feeds a sink.
+    pub stored: bool,
     /// Its query: bound, not optimized.
     pub plan: &'a LogicalPlan,
     /// Functions and options that the query was bound with.
@@ -199,6 +204,10 @@ impl NodeKind {
 pub struct ViewPlan {
     /// Its name.
     pub name: String,
+    /// What its state tables' names begin with.
+    pub state_name: String,
+    /// Its rows are kept to be read.
+    pub stored: bool,
     /// Its columns, as the user named them.
     pub schema: SchemaRef,
     /// What it reads, a line per relation.
@@ -258,6 +267,8 @@ pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
     let root = nodes.last().expect("a plan has a node");
     Ok(ViewPlan {
         name: request.name.to_owned(),
+        state_name: request.state_name.to_owned(),
+        stored: request.stored,
         schema: view_schema(request.plan),
         inputs: inputs_of(&nodes),
         append_only: root.append_only,

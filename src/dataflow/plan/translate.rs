@@ -112,7 +112,7 @@ impl Translator<'_> {
     /// The stable name that the next operator of a kind gets.
     pub(super) fn next_name(&mut self, kind_name: &'static str) -> String {
         let count = self.counts.entry(kind_name).or_default();
-        let name = format!("{}/{kind_name}_{count}", self.request.name);
+        let name = format!("{}/{kind_name}_{count}", self.request.state_name);
         *count += 1;
         name
     }
