@@ -300,13 +300,9 @@ impl Engine {
 
     /// Ends a pipeline's task, deletes its local state and archives its checkpoint.
     async fn end_pipeline(&self, shared: &Arc<PipelineShared>) -> Result<()> {
-        let location = shared.board.lock().pipeline.checkpoint_location.clone();
-        shared.ask(Command::Shutdown).await?;
+        shared.ask(|reply| Command::Shutdown(true, reply)).await?;
         self.inner.directory.pipelines.write().remove(&shared.name);
-        shared.publication.lock().snapshot = None;
-        let dir = self.inner.parts.data_dir.join("pipelines").join(opening::file_name(&shared.name));
-        crate::state::StateStore::destroy(&dir)?;
-        crate::checkpoint::archive(&location, self.inner.parts.clock.now_us()).await
+        Ok(())
     }
 
     /// Changed options take effect at the next batch. `options` are the object's whole options.
@@ -472,7 +468,7 @@ impl Engine {
             receiver.stop().await;
         }
         let pipelines: Vec<_> = self.inner.directory.pipelines.write().drain().map(|(_, p)| p).collect();
-        let asked = pipelines.iter().map(|shared| shared.ask(Command::Shutdown));
+        let asked = pipelines.iter().map(|shared| shared.ask(|reply| Command::Shutdown(false, reply)));
         for answer in futures::future::join_all(asked).await {
             answer?;
         }

@@ -36,7 +36,8 @@ pub(super) enum Command {
     Stop(std::time::Duration, Reply),
     Refresh(Reply),
     Flush(Reply),
-    Shutdown(Reply),
+    /// Ends the task; true: the checkpoint goes to the archive.
+    Shutdown(bool, Reply),
 }
 
 /// A view that joins the pipeline.
