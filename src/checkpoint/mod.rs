@@ -17,6 +17,24 @@
 //! what to retain, what to merge) are pure functions in [`decide`]; the clock and faults are
 //! injected.
 
+pub mod blob;
+pub mod decide;
+pub mod format;
+pub mod lease;
+pub mod load;
+pub mod local;
+pub mod location;
+pub mod object;
+mod open;
+mod retain;
+mod source_log;
+
+pub use load::{LoadedRun, RunLoader};
+pub use location::{
+    Checkpoint, CheckpointStats, Expectation, Identity, Resume, ResumePoint, StateReceipt,
+};
+pub use open::CheckpointLocation;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
