@@ -19,6 +19,7 @@
 
 pub mod blob;
 pub mod decide;
+pub mod fault;
 pub mod format;
 pub mod lease;
 pub mod load;
@@ -75,3 +76,8 @@ pub struct CommitEntry {
     /// Rows of `streaming_metrics_log` for this batch, one per view, as JSON objects.
     pub metrics: Vec<serde_json::Value>,
 }
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

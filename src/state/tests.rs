@@ -413,14 +413,14 @@ fn measure_apply_look_up_and_scan() {
     let mut sorted = keys.clone();
     sorted.sort_unstable();
     let look_up = BinaryArray::from_iter_values(&sorted);
-    let mut run_at = |batch_id: u64| {
+    let run_at = |batch_id: u64| {
         let mut builder = RunBuilder::new();
         for key in &sorted {
             builder.push(&full_key(TableId(1), key), Some(&[batch_id as u8; 24]));
         }
         Arc::new(builder.finish())
     };
-    let mut report = |what: &str, clock: &Arc<dyn Clock>, work: &mut dyn FnMut()| {
+    let report = |what: &str, clock: &Arc<dyn Clock>, work: &mut dyn FnMut()| {
         let start = clock.monotonic();
         work();
         eprintln!("{what}: {:?}", clock.monotonic() - start);
