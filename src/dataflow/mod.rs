@@ -26,3 +26,8 @@ pub mod rows;
 pub mod stateless;
 pub mod unnest;
 pub mod view_storage;
+
+#[cfg(test)]
+pub mod testing;
+#[cfg(test)]
+mod tests;
