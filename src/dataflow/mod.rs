@@ -6,4 +6,6 @@
 pub mod aggregate;
 pub mod change;
 pub mod entries;
+pub mod number;
 pub mod operator;
+pub mod view_storage;

@@ -83,8 +83,7 @@ impl ColdTier {
         };
         let options = database_options(budget);
         let family = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, options.clone());
-        let database =
-            DB::open_cf_descriptors(&options, &path, [family]).map_err(rocksdb_error)?;
+        let database = DB::open_cf_descriptors(&options, &path, [family]).map_err(rocksdb_error)?;
         let tier = Self {
             database,
             ingest_dir,
@@ -97,7 +96,11 @@ impl ColdTier {
     }
 
     fn read_marker(&self) -> Result<Option<u64>> {
-        let Some(marker) = self.database.get_pinned(MARKER_KEY).map_err(rocksdb_error)? else {
+        let Some(marker) = self
+            .database
+            .get_pinned(MARKER_KEY)
+            .map_err(rocksdb_error)?
+        else {
             return Ok(None);
         };
         let field = |from: usize, to: usize| marker.get(from..to);
@@ -113,14 +116,13 @@ impl ColdTier {
             )));
         }
         if identity != self.identity.as_bytes() {
-            return Err(Error::damaged(
-                "local state belongs to another checkpoint",
-            )
-            .detail(format!(
-                "It belongs to {}, wanted is {}.",
-                Uuid::from_slice(identity).unwrap_or_default(),
-                self.identity
-            )));
+            return Err(
+                Error::damaged("local state belongs to another checkpoint").detail(format!(
+                    "It belongs to {}, wanted is {}.",
+                    Uuid::from_slice(identity).unwrap_or_default(),
+                    self.identity
+                )),
+            );
         }
         Ok(Some(u64::from_le_bytes(
             batch.try_into().expect("8 bytes were taken"),
@@ -346,10 +348,10 @@ impl ColdView {
                     &bytes[start..end]
                 })
                 .collect();
-            let values =
-                self.tier
-                    .database
-                    .batched_multi_get_cf_opt(family, full_keys, true, &options);
+            let values = self
+                .tier
+                .database
+                .batched_multi_get_cf_opt(family, full_keys, true, &options);
             for (index, value) in values.into_iter().enumerate() {
                 if let Some(value) = value.map_err(rocksdb_error)? {
                     found(chunk_number * MULTI_GET_KEYS + index, value);
@@ -497,7 +499,10 @@ pub(super) fn io_error(path: &Path, error: &std::io::Error) -> Error {
     } else {
         sqlstate::IO_ERROR
     };
-    Error::transient(state, format!("could not access \"{}\": {error}", path.display()))
+    Error::transient(
+        state,
+        format!("could not access \"{}\": {error}", path.display()),
+    )
 }
 
 /// What a RocksDB error means to the caller.
@@ -505,8 +510,11 @@ pub(super) fn rocksdb_error(error: rocksdb::Error) -> Error {
     use rocksdb::ErrorKind as Kind;
     let text = error.to_string();
     if text.contains("No space left on device") {
-        return Error::transient(sqlstate::DISK_FULL, "could not write local state: disk is full")
-            .detail(text);
+        return Error::transient(
+            sqlstate::DISK_FULL,
+            "could not write local state: disk is full",
+        )
+        .detail(text);
     }
     match error.kind() {
         Kind::Corruption | Kind::NotFound | Kind::InvalidArgument => {
@@ -516,9 +524,7 @@ pub(super) fn rocksdb_error(error: rocksdb::Error) -> Error {
         Kind::IOError if text.contains("No such file or directory") => {
             Error::damaged("local state is damaged").detail(text)
         }
-        Kind::Unknown | Kind::NotSupported => {
-            Error::internal("local state failed").detail(text)
-        }
+        Kind::Unknown | Kind::NotSupported => Error::internal("local state failed").detail(text),
         _ => Error::transient(sqlstate::IO_ERROR, "could not access local state").detail(text),
     }
 }

@@ -70,7 +70,8 @@ impl MemoryBudget {
     /// The block cache of all cold tiers; a quarter of the limit, within bounds.
     pub(super) fn block_cache(&self) -> &rocksdb::Cache {
         self.block_cache.get_or_init(|| {
-            let capacity = (self.limit_bytes / CACHE_DIVISOR).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
+            let capacity =
+                (self.limit_bytes / CACHE_DIVISOR).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
             self.account(capacity as isize);
             rocksdb::Cache::new_lru_cache(capacity)
         })

@@ -4,8 +4,8 @@
 //! checked against the bytes that are there before anything is allocated, so that a damaged file
 //! costs an error, never memory. A reader can take one block at a time.
 
-use super::run::{PREFIX_BYTES, Run, RunBuilder};
 use super::TableId;
+use super::run::{PREFIX_BYTES, Run, RunBuilder};
 use crate::error::{Error, Result};
 
 const MAGIC: [u8; 4] = *b"TMRN";
@@ -104,7 +104,9 @@ impl Run {
         }
         let mut run = builder.finish();
         if run.len() != tail.entries {
-            return Err(damaged("the footer counts other entries than there are".into()));
+            return Err(damaged(
+                "the footer counts other entries than there are".into(),
+            ));
         }
         run.drop_tables(&tail.dropped_tables);
         Ok(run)
@@ -151,7 +153,12 @@ impl Tail {
         if crc32c::crc32c(checked) != u32_at(bytes, bytes.len() - 8) {
             return Err(damaged("wrong checksum of the index".into()));
         }
-        Self::parse(bytes, tail_offset, block_count as usize, dropped_count as usize)
+        Self::parse(
+            bytes,
+            tail_offset,
+            block_count as usize,
+            dropped_count as usize,
+        )
     }
 
     fn parse(
@@ -186,7 +193,9 @@ impl Tail {
         if entries != blocks.iter().map(|block| block.entries).sum::<usize>()
             || entries > bytes.len()
         {
-            return Err(damaged("the footer counts other entries than its index".into()));
+            return Err(damaged(
+                "the footer counts other entries than its index".into(),
+            ));
         }
         Ok(Tail {
             blocks,

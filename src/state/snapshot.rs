@@ -278,9 +278,10 @@ impl StateScan {
             self.order.remove(at);
             return Ok(());
         }
-        let in_order = self.order.get(at + 1).is_none_or(|&next| {
-            (self.cursors[age].key(), age) < (self.cursors[next].key(), next)
-        });
+        let in_order = self
+            .order
+            .get(at + 1)
+            .is_none_or(|&next| (self.cursors[age].key(), age) < (self.cursors[next].key(), next));
         if !in_order {
             self.order.remove(at);
             self.insert_from(at, age);
