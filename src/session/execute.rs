@@ -90,7 +90,7 @@ impl Session {
             Statement::Stop(target, within) => self.stop_running(target.as_ref(), *within).await,
             Statement::Refresh(view) => self.refresh(view).await,
             Statement::Flush => {
-                self.parts.engine.flush().await?;
+                self.parts.engine().flush().await?;
                 Ok(done("FLUSH"))
             }
             Statement::Wait(view, within) => self.wait_for(view, *within).await,

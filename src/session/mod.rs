@@ -3,7 +3,9 @@
 //! The Postgres server and the library are both clients of [`Session`]. It plans and runs
 //! statements; how results are written to a wire is not its concern.
 
+pub(crate) mod binding;
 mod block;
+mod context;
 mod control;
 mod copy;
 mod cursors;
@@ -157,13 +159,13 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(parts: Arc<DatabaseParts>, user: &str) -> Result<Self> {
+    pub(crate) fn new(parts: Arc<DatabaseParts>, user: &str) -> Self {
         let scope = StatementScope::new(parts.catalog.snapshot());
         let settings = Settings::new(user);
         let backend = parts.backends.register(user);
         let rows = dml::SharedRows::new();
-        let context = parts.new_context(&scope, &rows, &settings, &backend)?;
-        Ok(Self {
+        let context = context::client_context(&parts, &scope, &rows, &settings, &backend);
+        Self {
             parts,
             user: user.to_owned(),
             backend,
@@ -178,7 +180,7 @@ impl Session {
             notices: Vec::new(),
             is_running: false,
             stream_failed: Arc::default(),
-        })
+        }
     }
 
     /// Parses a text into statements with their own source texts.

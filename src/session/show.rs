@@ -44,7 +44,7 @@ impl Session {
                 .collect(),
             ObjectKind::Pipeline => self.pipeline_rows(),
             _ => {
-                let status = self.parts.engine.status();
+                let status = self.parts.engine().status();
                 snapshot
                     .objects()
                     .filter(|o| kind_of(&o.definition) == kind)
@@ -64,7 +64,7 @@ impl Session {
 
     fn pipeline_rows(&self) -> Vec<Vec<Option<String>>> {
         let snapshot = self.definitions();
-        let status = self.parts.engine.status();
+        let status = self.parts.engine().status();
         snapshot
             .pipelines()
             .map(|(name, definition)| {
@@ -185,11 +185,11 @@ impl Session {
         let snapshot = self.definitions();
         let object = snapshot.require(ObjectKind::MaterializedView, name)?;
         let plan = self.bind_stored_view(object).await?;
-        let operators = self.parts.engine.explain(object, &plan)?;
+        let operators = self.parts.engine().explain(object, &plan)?;
         if !analyze {
             return Ok(one_batch(operators, "EXPLAIN", false));
         }
-        with_figures(&operators, &self.parts.engine.status(), name)
+        with_figures(&operators, &self.parts.engine().status(), name)
     }
 }
 

@@ -37,7 +37,7 @@ impl Session {
     ) -> Result<(SchemaRef, RowStream)> {
         let (columns, changes) = self
             .parts
-            .engine
+            .engine()
             .subscribe(
                 &subscribe.name,
                 subscribe.snapshot,

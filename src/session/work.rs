@@ -17,8 +17,8 @@ use serde_json::json;
 use super::Session;
 use super::dml::{RowMark, RowTransaction};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
-use crate::catalog::definition::{CatalogObject, Definition, Options};
-use crate::catalog::snapshot::{kind_name, kind_of};
+use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
 use crate::sql::statement::ObjectKind;
@@ -171,7 +171,7 @@ async fn commit(
             return Err(error);
         }
     }
-    report_pipelines(&parts, &before);
+    settle_pipelines(&parts, &before);
     Ok(())
 }
 
@@ -179,15 +179,15 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
     match action {
         Action::Create(object) => {
             match &object.definition {
-                Definition::Stream(_) => parts.engine.create_stream(object).await?,
-                Definition::Table(_) => parts.create_table(object)?,
+                Definition::Stream(_) => parts.engine().create_stream(object).await?,
+                
                 Definition::Sink(sink) => {
                     let snapshot = parts.catalog.snapshot();
                     let pipeline = require_pipeline(&snapshot, &sink.pipeline)?;
                     let pipeline = (sink.pipeline.as_str(), pipeline);
-                    parts.engine.create_sink(object, pipeline).await?;
+                    parts.engine().create_sink(object, pipeline).await?;
                 }
-                Definition::View(_) | Definition::MaterializedView(_) => {}
+                Definition::Table(_) | Definition::View(_) | Definition::MaterializedView(_) => {}
             }
             record(parts, "created", object);
         }
@@ -198,7 +198,7 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             let snapshot = parts.catalog.snapshot();
             let pipeline = require_pipeline(&snapshot, &view.pipeline)?;
             parts
-                .engine
+                .engine()
                 .create_materialized_view(object, (view.pipeline.as_str(), pipeline), plan)
                 .await?;
             record(parts, "created", object);
@@ -208,16 +208,16 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             record(parts, "dropped", object);
         }
         Action::AlterOptions(kind, name, options) => {
-            parts.engine.alter_options(*kind, name, options).await?;
+            parts.engine().alter_options(*kind, name, options).await?;
         }
     }
     Ok(())
 }
 
 fn require_pipeline<'a>(
-    snapshot: &'a crate::catalog::snapshot::CatalogSnapshot,
+    snapshot: &'a CatalogSnapshot,
     name: &str,
-) -> Result<&'a crate::catalog::definition::PipelineDefinition> {
+) -> Result<&'a PipelineDefinition> {
     snapshot
         .pipeline(name)
         .ok_or_else(|| Error::internal(format!("pipeline \"{name}\" is not in the catalog")))
@@ -277,14 +277,21 @@ pub(super) fn record_event(
     }
 }
 
-fn report_pipelines(parts: &DatabaseParts, before: &crate::catalog::snapshot::CatalogSnapshot) {
+/// Tells of pipelines with other settings, and forgets those that are gone.
+fn settle_pipelines(parts: &DatabaseParts, before: &CatalogSnapshot) {
     let after = parts.catalog.snapshot();
-    for (name, definition) in after.pipelines() {
-        if let Some(old) = before.pipeline(name)
-            && old.options != definition.options
-        {
-            let detail = json!({ "options": definition.options.len() });
-            record_event(parts, "altered", name, detail);
+    for (name, old) in before.pipelines() {
+        match after.pipeline(name) {
+            Some(new) if new.options == old.options => {}
+            Some(new) => {
+                let options: Vec<&String> = new.options.keys().collect();
+                record_event(parts, "altered", name, json!({ "options": options }));
+            }
+            None => {
+                if let Err(error) = parts.history.forget_pipeline(name) {
+                    tracing::error!(pipeline = %name, %error, "could not forget a pipeline");
+                }
+            }
         }
     }
 }
