@@ -17,6 +17,7 @@ pub mod changes;
 pub mod definition;
 mod file;
 pub mod history;
+pub mod pg_catalog;
 mod secrets;
 pub mod snapshot;
 pub mod system_tables;

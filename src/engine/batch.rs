@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Until `commits/N` is written nothing of the batch is visible; an error before that leaves the
-//! planned range in `pending`, and the next try runs exactly it.
+//! planned range in `replay`, and the next try runs exactly it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,13 +64,15 @@ impl Pipeline {
     pub(super) async fn run_batch(&mut self) -> Result<BatchOutcome> {
         let mut watch = Stopwatch::start(&self.parts.clock);
         let opened = self.opened.as_mut().expect("a running pipeline is open");
-        let replayed = opened.pending.is_some();
-        if !replayed {
+        let planned = opened.replay.front().cloned();
+        let logged_before = planned.is_some();
+        let replayed = logged_before;
+        if !logged_before {
             opened.look_for_data(&self.parts).await;
         }
         watch.lap(|p| &mut p.latest_offset);
 
-        let entry = match opened.pending.clone() {
+        let entry = match planned {
             Some(entry) => entry,
             None => match self.plan_batch().await? {
                 Some(entry) => entry,
@@ -82,7 +84,7 @@ impl Pipeline {
 
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let checkpoint = Arc::clone(&opened.checkpoint);
-        let logged = if replayed {
+        let logged = if logged_before {
             None
         } else {
             let entry = entry.clone();
@@ -90,7 +92,9 @@ impl Pipeline {
             crash_point("before_offsets");
             Some(tokio::spawn(async move { checkpoint.write_offsets(&entry).await }))
         };
-        opened.pending = Some(entry.clone());
+        if !logged_before {
+            opened.replay.push_front(entry.clone());
+        }
         watch.lap(|p| &mut p.wal_commit);
 
         let (result, intake) = self.compute(&entry, &mut watch).await?;
@@ -301,7 +305,7 @@ impl Pipeline {
                 }
             }
         }
-        if let Err(e) = opened.checkpoint.retain(self.settings.min_batches_to_retain).await {
+        if let Err(e) = opened.checkpoint.retain(self.settings.min_batches_to_retain, opened.state.cold_batch()).await {
             tracing::warn!(pipeline = %self.shared.name, error = %e, "could not clean the checkpoint");
         }
         self.refresh_board();

@@ -76,7 +76,7 @@ pub struct CommittedChanges {
 impl Engine {
     /// Opens every pipeline of the catalog; each restores and runs on its own task. Returns at
     /// once: a pipeline that cannot start says so in its status.
-    pub async fn start(parts: EngineParts) -> Result<Self> {
+    pub async fn open(parts: EngineParts) -> Result<Self> {
         let engine = Self {
             inner: Arc::new(EngineInner {
                 directory: Arc::default(),
@@ -256,13 +256,7 @@ impl Engine {
     pub async fn create_stream(&self, object: &CatalogObject) -> Result<()> {
         let Definition::Stream(stream) = &object.definition else { return Ok(()) };
         if stream.connector.as_deref() == Some("socket") && self.inner.parts.run_pipelines {
-            let definitions = Arc::clone(&self.inner.parts.definitions);
-            let environment = crate::connectors::ConnectorEnvironment {
-                log: Arc::clone(&self.inner.parts.log),
-                clock: self.inner.parts.clock.clone(),
-                source_log: None,
-                secrets: Arc::new(move |name| definitions.secret(name)),
-            };
+            let environment = self.inner.parts.connector_environment(None, 0);
             let receiver = SocketReceiver::start(object, &environment)?;
             self.inner.receivers.lock().insert(object.name.clone(), receiver);
         }
@@ -306,13 +300,9 @@ impl Engine {
 
     /// Ends a pipeline's task, deletes its local state and archives its checkpoint.
     async fn end_pipeline(&self, shared: &Arc<PipelineShared>) -> Result<()> {
-        let location = shared.board.lock().pipeline.checkpoint_location.clone();
-        shared.ask(Command::Shutdown).await?;
+        shared.ask(|reply| Command::Shutdown(true, reply)).await?;
         self.inner.directory.pipelines.write().remove(&shared.name);
-        shared.publication.lock().snapshot = None;
-        let dir = self.inner.parts.data_dir.join("pipelines").join(opening::file_name(&shared.name));
-        crate::state::StateStore::destroy(&dir)?;
-        crate::checkpoint::archive(&location, self.inner.parts.clock.now_us()).await
+        Ok(())
     }
 
     /// Changed options take effect at the next batch. `options` are the object's whole options.
@@ -362,7 +352,7 @@ impl Engine {
     }
 
     /// Starts a stopped or failed object (view, sink, stream, pipeline by name).
-    pub async fn start_object(&self, kind: ObjectKind, name: &str) -> Result<()> {
+    pub async fn start(&self, kind: ObjectKind, name: &str) -> Result<()> {
         if kind == ObjectKind::Stream {
             let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
             let running = self.inner.receivers.lock().contains_key(name);
@@ -378,7 +368,7 @@ impl Engine {
     }
 
     /// Stops it at a batch border, within `within`.
-    pub async fn stop_object(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
+    pub async fn stop(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
         if kind == ObjectKind::Stream {
             let receiver = self.inner.receivers.lock().remove(name);
             if let Some(receiver) = receiver {
@@ -443,7 +433,7 @@ impl Engine {
         object: &CatalogObject,
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let (source, _) = opening::open_relation(&self.inner.parts, object, None)?;
+        let (source, _) = opening::open_relation(&self.inner.parts, object, None, 0)?;
         let start = source.initial_offset().await?;
         let latest = source.latest_offset().await?;
         let range = source.plan_range(0, &start, &latest, &Default::default()).await?;
@@ -478,7 +468,7 @@ impl Engine {
             receiver.stop().await;
         }
         let pipelines: Vec<_> = self.inner.directory.pipelines.write().drain().map(|(_, p)| p).collect();
-        let asked = pipelines.iter().map(|shared| shared.ask(Command::Shutdown));
+        let asked = pipelines.iter().map(|shared| shared.ask(|reply| Command::Shutdown(false, reply)));
         for answer in futures::future::join_all(asked).await {
             answer?;
         }

@@ -3,7 +3,8 @@
 //! What is opened is all that a running pipeline holds. It is dropped whole and opened again after
 //! an error that leaves in doubt what is on disk, so that there is one way to recover: this one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::decide::{ViewState, view_state};
@@ -14,15 +15,23 @@ use super::planning::{layout_of, plan_object, sink_query, state_name, unknown};
 use super::settings::read_limits;
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
-use crate::checkpoint::{Checkpoint, CheckpointIdentity, CommitEntry, OffsetEntry};
-use crate::connectors::{self, ConnectorEnvironment, SourceOffset, SourceRef};
-use crate::dataflow::graph::{Dataflow, ViewPlan};
+use crate::checkpoint::load::RunLoader;
+use crate::checkpoint::{
+    Checkpoint, CheckpointLocation, CommitEntry, Expectation, Identity, OffsetEntry, Resume,
+    ResumePoint,
+};
+use crate::connectors::{self, SourceOffset, SourceRef};
+use crate::dataflow::graph::Dataflow;
+use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, Result, sqlstate};
 use crate::state::{StateStore, StateStoreOptions};
 
 /// Bytes of state in memory after which it goes to disk even under budget: they are read back from
 /// the checkpoint at a restart, at about 500 MB/s.
 const SPILL_BYTES: usize = 128 << 20;
+
+/// How often the lease is renewed; a third of the time after which it would count as given up.
+const LEASE_RENEWAL: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// An input of a view that has yet to be filled.
 pub(super) enum FillInput {
@@ -39,8 +48,11 @@ pub(super) struct Opened {
     pub state: Arc<StateStore>,
     pub slots: Vec<SourceSlot>,
     pub last_commit: Option<u64>,
-    /// A planned batch that has not committed.
-    pub pending: Option<OffsetEntry>,
+    /// Planned batches that are to run exactly so: one that did not commit, and after a fall-back to
+    /// an older state all since.
+    pub replay: VecDeque<OffsetEntry>,
+    /// The newest batch that ever committed: what is replayed up to it was delivered before.
+    pub newest_commit: Option<u64>,
     /// Watermark that the last batch applied.
     pub watermark: Option<i64>,
     pub event_time_max: BTreeMap<String, i64>,
@@ -82,7 +94,8 @@ impl Opened {
         now_us: i64,
     ) {
         self.last_commit = Some(commit.batch_id);
-        self.pending = None;
+        self.replay.pop_front();
+        self.newest_commit = self.newest_commit.max(Some(commit.batch_id));
         self.watermark = entry.watermark;
         self.event_time_max = commit.event_time_max_us.clone();
         self.unfilled.clear();
@@ -121,20 +134,10 @@ impl Pipeline {
             dataflow.add_view(plan)?;
             views.push(entry);
         }
-        let identity = CheckpointIdentity {
-            pipeline_id: self.shared.id,
-            pipeline: self.shared.name.clone(),
-        };
-        let known = self.parts.history.known_batch(&self.shared.name, self.shared.id);
-        let (checkpoint, resume) = Checkpoint::open(
-            &self.location(),
-            identity,
-            known,
-            self.parts.clock.clone(),
-        )
-        .await?;
-        let checkpoint = Arc::new(checkpoint);
-        let state = self.open_state(&checkpoint, resume.last_commit.as_ref()).await?;
+        let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
+        for note in &resume.notes {
+            self.event("recovered", serde_json::json!({ "note": note }));
+        }
         let last = resume.last_commit;
         let committed = last.as_ref().map(|c| c.views.clone()).unwrap_or_default();
         let mut unfilled = BTreeSet::new();
@@ -159,7 +162,8 @@ impl Pipeline {
             state: Arc::clone(&state),
             slots: Vec::new(),
             last_commit: last.as_ref().map(|c| c.batch_id),
-            pending: resume.replay,
+            replay: resume.replay.into(),
+            newest_commit: resume.newest_commit,
             watermark: last.as_ref().and_then(|c| c.watermark),
             event_time_max: last.as_ref().map(|c| c.event_time_max_us.clone()).unwrap_or_default(),
             unfilled,
@@ -213,36 +217,94 @@ impl Pipeline {
         })
     }
 
-    /// Opens the local state and brings it to the last commit from the checkpoint's runs. The local
+    /// Opens the checkpoint and the local state, and brings the state to the last commit. The local
     /// files are only a cache: when they do not fit the checkpoint they are made anew from it.
-    async fn open_state(
+    async fn open_checkpoint(
         &mut self,
-        checkpoint: &Checkpoint,
-        last: Option<&CommitEntry>,
-    ) -> Result<Arc<StateStore>> {
+        views: &[ViewEntry],
+    ) -> Result<(Arc<Checkpoint>, Arc<StateStore>, ResumePoint)> {
         self.state = None;
         let dir = self.parts.data_dir.join("pipelines").join(file_name(&self.shared.name));
+        let mut state = self.open_state(&dir)?;
+        let identity = Identity {
+            pipeline_id: self.shared.id,
+            pipeline_name: self.shared.name.clone(),
+            fingerprint: views.iter().map(|v| v.fingerprint.as_str()).collect::<Vec<_>>().join(" "),
+        };
+        let expectation = Expectation {
+            catalog_batch: self.parts.history.known_batch(&self.shared.name, self.shared.id),
+            cold_batch: state.cold_batch(),
+        };
+        let (checkpoint, resume) = CheckpointLocation::open(
+            &self.location(),
+            identity,
+            expectation,
+            self.parts.clock.clone(),
+            &BTreeMap::new(),
+        )
+        .await?;
+        let checkpoint = Arc::new(checkpoint);
+        keep_lease(&checkpoint);
+        let resume = match resume {
+            Resume::Fresh => ResumePoint {
+                last_commit: None,
+                newest_commit: None,
+                replay: Vec::new(),
+                notes: Vec::new(),
+            },
+            Resume::At(point) => *point,
+        };
+        match &resume.last_commit {
+            Some(last) => {
+                let mut loader = checkpoint.load_runs_after(state.cold_batch(), last.batch_id);
+                if loader.discard_cold() {
+                    state = self.remake_state(state, &dir)?;
+                }
+                self.load_runs(&state, &mut loader).await?;
+            }
+            None if state.cold_batch().is_some() => state = self.remake_state(state, &dir)?,
+            None => {}
+        }
+        let state = Arc::new(state);
+        self.state = Some(Arc::clone(&state));
+        Ok((checkpoint, state, resume))
+    }
+
+    async fn load_runs(&self, state: &StateStore, loader: &mut RunLoader) -> Result<()> {
+        while let Some(loaded) = loader.next().await? {
+            if loaded.is_base {
+                let run = Arc::try_unwrap(loaded.run)
+                    .map_err(|_| Error::internal("a base run is shared while it is loaded"))?;
+                state.ingest_base(loaded.batch_id, run)?;
+            } else {
+                state.apply(loaded.batch_id, loaded.run)?;
+            }
+            let (done, total) = loader.progress();
+            let mut board = self.shared.board.lock();
+            for query in board.queries.values_mut() {
+                query.message = format!("restoring state: {done} of {total} bytes");
+                query.progress_percent = (total > 0).then(|| done as f64 * 100.0 / total as f64);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_state(&self, dir: &Path) -> Result<StateStore> {
         let options = StateStoreOptions {
             budget: Arc::clone(&self.parts.budget),
             spill_bytes: SPILL_BYTES,
         };
-        let state = match StateStore::open(&dir, self.shared.id, options.clone()) {
-            Ok(state) if state.cold_batch().is_none_or(|cold| last.is_some_and(|c| cold <= c.batch_id)) => state,
-            opened => {
-                if let Err(e) = &opened {
-                    tracing::warn!(pipeline = %self.shared.name, error = %e, "local state is made anew from the checkpoint");
-                }
-                drop(opened);
-                StateStore::destroy(&dir)?;
-                StateStore::open(&dir, self.shared.id, options)?
-            }
-        };
-        let state = Arc::new(state);
-        if let Some(last) = last {
-            checkpoint.restore_into(&state, last.batch_id).await?;
-        }
-        self.state = Some(Arc::clone(&state));
-        Ok(state)
+        StateStore::open(dir, self.shared.id, options.clone()).or_else(|e| {
+            tracing::warn!(pipeline = %self.shared.name, error = %e, "local state is made anew from the checkpoint");
+            StateStore::destroy(dir)?;
+            StateStore::open(dir, self.shared.id, options)
+        })
+    }
+
+    fn remake_state(&self, state: StateStore, dir: &Path) -> Result<StateStore> {
+        drop(state);
+        StateStore::destroy(dir)?;
+        self.open_state(dir)
     }
 
     /// Puts commits that the metrics log missed, after a crash, into it.
@@ -263,13 +325,14 @@ impl Pipeline {
     /// Opens a slot for every source relation that the dataflow reads and has none yet; fixes the
     /// columns of all.
     pub(super) async fn open_sources(&mut self, last: Option<&CommitEntry>) -> Result<()> {
+        let retain_batches = self.settings.min_batches_to_retain as usize;
         let opened = self.opened.as_mut().expect("called while open");
         let dataflow = opened.dataflow.as_ref().ok_or_else(|| Error::internal("the dataflow is gone"))?;
         let inputs = dataflow.inputs();
         opened.slots.retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
         for input in &inputs {
             if !opened.slots.iter().any(|s| s.relation == input.relation) {
-                let slot = open_slot(&self.parts, &opened.checkpoint, opened.pending.as_ref(), &input.relation, last).await?;
+                let slot = open_slot(&self.parts, &opened.checkpoint, opened.replay.front(), &input.relation, last, retain_batches).await?;
                 opened.slots.push(slot);
             }
             if let Some(slot) = opened.slots.iter_mut().find(|s| s.relation == input.relation) {
@@ -306,6 +369,21 @@ impl Pipeline {
     }
 }
 
+/// Renews the lease every few seconds for as long as the checkpoint is open.
+fn keep_lease(checkpoint: &Arc<Checkpoint>) {
+    let checkpoint = Arc::downgrade(checkpoint);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LEASE_RENEWAL).await;
+            let Some(checkpoint) = checkpoint.upgrade() else { return };
+            if let Err(e) = checkpoint.renew_lease().await {
+                // A lost lease shows itself at the next commit, which is refused.
+                tracing::warn!(location = %checkpoint.location(), error = %e, "could not renew the lease");
+            }
+        }
+    });
+}
+
 /// Opens a source at the position of the last commit, or of the batch to replay, or at its start.
 async fn open_slot(
     parts: &EngineParts,
@@ -313,9 +391,10 @@ async fn open_slot(
     pending: Option<&OffsetEntry>,
     relation: &str,
     last: Option<&CommitEntry>,
+    retain_batches: usize,
 ) -> Result<SourceSlot> {
     let object = parts.definitions.object(relation).ok_or_else(|| unknown(relation))?;
-    let (source, reads_log) = open_relation(parts, &object, Some(checkpoint))?;
+    let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
     let (watermark, expectations, options) = match &object.definition {
         Definition::Stream(s) => (s.watermark.clone(), s.expectations.clone(), s.options.clone()),
         Definition::Table(t) => (None, Vec::new(), t.options.clone()),
@@ -351,14 +430,10 @@ pub(super) fn open_relation(
     parts: &EngineParts,
     object: &CatalogObject,
     checkpoint: Option<&Arc<Checkpoint>>,
+    retain_batches: usize,
 ) -> Result<(SourceRef, bool)> {
-    let definitions = Arc::clone(&parts.definitions);
-    let environment = ConnectorEnvironment {
-        log: Arc::clone(&parts.log),
-        clock: parts.clock.clone(),
-        source_log: checkpoint.map(|c| c.source_log(&object.name)),
-        secrets: Arc::new(move |name| definitions.secret(name)),
-    };
+    let source_log = checkpoint.map(|c| c.source_log(&object.name));
+    let environment = parts.connector_environment(source_log, retain_batches);
     let source = connectors::open_source(object, &environment)?;
     let reads_log = match &object.definition {
         Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),

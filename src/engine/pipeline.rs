@@ -29,7 +29,7 @@ use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::connectors::SourceOffset;
-use crate::dataflow::graph::ViewPlan;
+use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::StateStore;
 
@@ -124,7 +124,7 @@ async fn interruptible<T>(
                 let Some(command) = command else { return Interrupted::Abandoned };
                 let within = match &command {
                     Command::Stop(within, _) => Some(*within),
-                    Command::Shutdown(_) => Some(SHUTDOWN_GRACE),
+                    Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
                     _ => None,
                 };
                 if let Some(within) = within {
@@ -225,7 +225,7 @@ impl Pipeline {
                 Phase::Opening
             }
             Interrupted::Done(Ok(())) => {
-                let recovered = self.opened.as_ref().is_some_and(|o| o.pending.is_some());
+                let recovered = self.opened.as_ref().is_some_and(|o| !o.replay.is_empty());
                 self.event(if recovered { "recovered" } else { "started" }, json!({}));
                 self.error = None;
                 if self.stopped_by_user {
@@ -378,11 +378,9 @@ impl Pipeline {
     /// Acts on a command at a batch border; true: the task ends.
     async fn act(&mut self, command: Command, phase: &mut Phase) -> bool {
         match command {
-            Command::Shutdown(reply) => {
-                self.opened = None;
-                self.state = None;
-                self.tell("stopped");
-                reply.send(Ok(())).ok();
+            Command::Shutdown(archive, reply) => {
+                let answer = self.end(archive).await;
+                reply.send(answer).ok();
                 return true;
             }
             Command::Stop(_, reply) => {
@@ -436,6 +434,33 @@ impl Pipeline {
             }
         }
         false
+    }
+
+    /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
+    async fn end(&mut self, archive: bool) -> Result<()> {
+        let checkpoint = self.opened.take().map(|o| o.checkpoint);
+        self.state = None;
+        self.sinks.clear();
+        self.tell("stopped");
+        if !archive {
+            return Ok(());
+        }
+        self.shared.publication.lock().snapshot = None;
+        if let Some(checkpoint) = checkpoint {
+            // The lease's keeper may hold the checkpoint for the length of one renewal.
+            let mut shared = checkpoint;
+            loop {
+                match Arc::try_unwrap(shared) {
+                    Ok(checkpoint) => {
+                        checkpoint.archive().await?;
+                        break;
+                    }
+                    Err(still) => shared = still,
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        StateStore::destroy(&self.parts.data_dir.join("pipelines").join(super::opening::file_name(&self.shared.name)))
     }
 
     /// Registers a FLUSH or REFRESH with the positions it must reach.

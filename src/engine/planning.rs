@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use super::parts::EngineParts;
 use crate::catalog::definition::{CatalogObject, Definition, EmitMode};
-use crate::dataflow::graph::ViewPlan;
+use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
 use crate::dataflow::view_storage::ViewLayout;
 use crate::error::{Error, Result};
@@ -62,6 +62,7 @@ pub(super) fn plan_object(
     plan_view(&ViewRequest {
         name: &object.name,
         state_name: &state_name(object),
+        stored: matches!(object.definition, Definition::MaterializedView(_)),
         plan,
         state: &state,
         inputs: &inputs,

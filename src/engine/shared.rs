@@ -14,7 +14,7 @@ use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
 };
 use crate::catalog::definition::{CatalogObject, Options};
-use crate::dataflow::graph::ViewPlan;
+use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::view_storage::ViewLayout;
 use crate::error::{Error, Result};
 use crate::state::StateSnapshot;
@@ -36,7 +36,8 @@ pub(super) enum Command {
     Stop(std::time::Duration, Reply),
     Refresh(Reply),
     Flush(Reply),
-    Shutdown(Reply),
+    /// Ends the task; true: the checkpoint goes to the archive.
+    Shutdown(bool, Reply),
 }
 
 /// A view that joins the pipeline.

@@ -5,9 +5,8 @@ use super::pipeline::{Pipeline, ViewEntry};
 use super::shared::AddView;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::CommitEntry;
-use crate::connectors::{self, ConnectorEnvironment, SinkRef};
+use crate::connectors::{self, SinkInput, SinkRef};
 use crate::error::{Error, Result};
-use std::sync::Arc;
 
 /// A sink of the pipeline.
 pub(super) struct SinkEntry {
@@ -48,18 +47,19 @@ impl Pipeline {
         let schema = dataflow
             .and_then(|d| d.view_schema(view))
             .ok_or_else(|| super::planning::unknown(view))?;
-        let definitions = Arc::clone(&self.parts.definitions);
-        let environment = ConnectorEnvironment {
-            log: Arc::clone(&self.parts.log),
-            clock: self.parts.clock.clone(),
-            source_log: None,
-            secrets: Arc::new(move |name| definitions.secret(name)),
+        let (key, append_only) = dataflow
+            .and_then(|d| d.view_key(view))
+            .ok_or_else(|| super::planning::unknown(view))?;
+        let input = SinkInput {
+            schema,
+            append_only: Some(append_only),
+            key: key.unwrap_or_default(),
         };
-        let key = dataflow.and_then(|d| d.view_key(view));
+        let environment = self.parts.connector_environment(None, 0);
         Ok(SinkEntry {
             name: object.name.clone(),
             view: view.clone(),
-            sink: connectors::open_sink(object, &schema, key.as_deref(), &environment)?,
+            sink: connectors::open_sink(object, input, &environment)?,
             is_new,
             rows: 0,
             last_batch_id: None,
@@ -86,7 +86,7 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn join(&mut self, entry: ViewEntry, plan: crate::dataflow::graph::ViewPlan) -> Result<()> {
+    async fn join(&mut self, entry: ViewEntry, plan: crate::dataflow::plan::ViewPlan) -> Result<()> {
         let opened: &mut Opened = self.opened.as_mut().expect("checked by the caller");
         let name = entry.object.name.clone();
         if let Some(dataflow) = opened.dataflow.as_mut() {

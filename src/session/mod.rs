@@ -284,6 +284,15 @@ impl Session {
         self.block.fail();
     }
 
+    /// A statement failed outside [`Self::execute`]: while its rows were sent, by a cancel, in the
+    /// protocol. An open transaction block becomes failed; without one nothing happens.
+    pub fn fail_transaction(&mut self) {}
+
+    /// The session's entry among the connected ones; its pid is `pg_backend_pid()`.
+    pub fn backend(&self) -> &Arc<Backend> {
+        unimplemented!()
+    }
+
     /// For ReadyForQuery.
     pub fn transaction_status(&self) -> TransactionStatus {
         let was_interrupted = self.is_running || self.stream_failed.load(Ordering::SeqCst);
