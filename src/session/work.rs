@@ -109,7 +109,7 @@ impl Session {
     pub(super) fn rollback_work(&mut self) {
         self.work = None;
         self.rows.discard();
-        self.cursors.retain(|_, cursor| cursor.is_held());
+        self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
         self.settings.end_transaction(false);
     }
 
@@ -117,7 +117,7 @@ impl Session {
     pub(super) async fn commit_work(&mut self) -> Result<()> {
         let rows = self.rows.take();
         let work = self.work.take();
-        self.cursors.retain(|_, cursor| cursor.is_held());
+        self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
         let Some(work) = work else {
             return Err(Error::internal("no transaction is open"));
         };
