@@ -7,7 +7,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 
-use super::dml::SharedRows;
+use super::rows::SharedRows;
 use super::planning;
 use super::scope::StatementScope;
 use crate::database::DatabaseParts;

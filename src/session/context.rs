@@ -8,7 +8,7 @@ use datafusion::catalog::{
 };
 use datafusion::prelude::SessionContext;
 
-use super::dml::SharedRows;
+use super::rows::SharedRows;
 use super::relations::PublicSchema;
 use super::scope::StatementScope;
 use super::settings::Settings;

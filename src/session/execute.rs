@@ -19,6 +19,7 @@ impl Session {
             None => newest,
         };
         self.scope.enter(snapshot);
+        self.rows.enter();
     }
 
     /// Runs a statement inside the open transaction.

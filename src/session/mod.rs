@@ -17,6 +17,7 @@ mod planning;
 mod prepared;
 mod query;
 mod relations;
+mod rows;
 mod rowset;
 mod running;
 mod scope;
@@ -147,7 +148,7 @@ pub struct Session {
     block: Block,
     /// The open transaction's changes; `None` between transactions.
     work: Option<Work>,
-    rows: dml::SharedRows,
+    rows: rows::SharedRows,
     prepared: BTreeMap<String, Arc<Statement>>,
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
@@ -163,7 +164,7 @@ impl Session {
         let scope = StatementScope::new(parts.catalog.snapshot());
         let settings = Settings::new(user);
         let backend = parts.backends.register(user);
-        let rows = dml::SharedRows::new();
+        let rows = rows::SharedRows::new();
         let context = context::client_context(&parts, &scope, &rows, &settings, &backend);
         Self {
             parts,
@@ -222,12 +223,25 @@ impl Session {
             return self.execute_alone(statement, parameters).await;
         }
         self.is_running = true;
-        let result = self.dispatch(statement, parameters).await;
+        let result = self.execute_in_block(statement, parameters).await;
         self.is_running = false;
         if result.is_err() {
             self.block.fail();
         }
         result
+    }
+
+    async fn execute_in_block(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        if !self.block.is_explicit() && running::concerns_committed(statement) {
+            // `INSERT …; FLUSH; SELECT …` in one message: what was said before it is committed.
+            self.commit_work().await?;
+            self.begin_work();
+        }
+        self.dispatch(statement, parameters).await
     }
 
     /// A statement outside a block: its own transaction.

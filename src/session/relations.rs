@@ -20,7 +20,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::RwLock;
 
 use super::planning;
-use super::dml::SharedRows;
+use super::rows::SharedRows;
 use super::scope::StatementScope;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::system_tables;

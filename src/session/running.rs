@@ -10,10 +10,22 @@ use super::{Session, StatementResult, show};
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::snapshot::{kind_keyword, pipeline_of};
 use crate::error::{Error, Result};
-use crate::sql::statement::ObjectKind;
+use crate::sql::statement::{ObjectKind, Statement};
 
 /// How long `STOP` without `WITHIN` waits for the batch that runs.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
+
+/// Statements about what pipelines do with committed rows.
+pub(super) fn concerns_committed(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Start(_)
+            | Statement::Stop(..)
+            | Statement::Refresh(_)
+            | Statement::Flush
+            | Statement::Wait(..)
+    )
+}
 
 impl Session {
     pub(super) async fn start_running(

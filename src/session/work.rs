@@ -15,7 +15,7 @@ use datafusion::logical_expr::LogicalPlan;
 use serde_json::json;
 
 use super::Session;
-use super::dml::{RowMark, RowTransaction};
+use super::rows::{RowMark, RowTransaction};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
 use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
@@ -75,8 +75,8 @@ impl Session {
         Ok(())
     }
 
-    pub(super) async fn mark_work(&mut self) -> Result<()> {
-        let rows = self.rows.mark()?;
+    pub(super) fn mark_work(&mut self) -> Result<()> {
+        let rows = self.rows.mark();
         let work = self.work()?;
         work.marks.push(Mark {
             catalog: work.catalog.savepoint(),
@@ -92,18 +92,17 @@ impl Session {
         }
     }
 
-    pub(super) async fn rollback_work_to(&mut self, depth: usize) -> Result<()> {
+    pub(super) fn rollback_work_to(&mut self, depth: usize) -> Result<()> {
+        let rows = self.rows.clone();
         let work = self.work()?;
         work.marks.truncate(depth + 1);
         let mark = work
             .marks
             .last()
             .ok_or_else(|| Error::internal("a savepoint without its mark"))?;
-        let rows = mark.rows.clone();
         work.actions.truncate(mark.actions);
-        let savepoint = mark.catalog.clone();
-        work.catalog.rollback_to(&savepoint);
-        self.rows.rollback_to(rows)
+        work.catalog.rollback_to(&mark.catalog);
+        rows.rollback_to(&mark.rows)
     }
 
     pub(super) fn rollback_work(&mut self) {
@@ -145,7 +144,7 @@ async fn commit(
     } = work;
     if catalog.is_empty() {
         return match rows {
-            Some(rows) => rows.commit(&parts, None).await,
+            Some(rows) => rows.commit(None).await,
             None => Ok(()),
         };
     }
@@ -156,9 +155,8 @@ async fn commit(
         }
         Some(rows) => {
             let marker = uuid::Uuid::new_v4().to_string();
-            let log_parts = parts.clone();
             let log_marker = marker.clone();
-            let log_commit = async move { rows.commit(&log_parts, Some(&log_marker)).await };
+            let log_commit = async move { rows.commit(Some(&log_marker)).await };
             parts
                 .catalog
                 .commit_with_log(catalog, &marker, log_commit)
