@@ -31,7 +31,7 @@ impl Session {
             Statement::Savepoint(name) => {
                 self.block.savepoint(name)?;
                 self.settings.mark();
-                self.mark_work().await?;
+                self.mark_work()?;
                 Ok(done("SAVEPOINT"))
             }
             Statement::ReleaseSavepoint(name) => {
@@ -43,7 +43,7 @@ impl Session {
             Statement::RollbackToSavepoint(name) => {
                 let depth = self.block.rollback_to(name)?;
                 self.settings.rollback_to_mark(depth + 1);
-                self.rollback_work_to(depth).await?;
+                self.rollback_work_to(depth)?;
                 Ok(done("ROLLBACK"))
             }
             _ => Err(Error::internal("not a transaction statement")),

@@ -111,7 +111,7 @@ impl Session {
             )
             .hint("Say BEGIN first, or DECLARE … CURSOR WITH HOLD."));
         }
-        if self.cursors.contains_key(name) {
+        if self.cursors.get_mut().contains_key(name) {
             return Err(Error::new(
                 sqlstate::DUPLICATE_CURSOR,
                 format!("cursor \"{name}\" already exists"),
@@ -126,7 +126,7 @@ impl Session {
                 ));
             }
         };
-        self.cursors.insert(
+        self.cursors.get_mut().insert(
             name.to_owned(),
             Cursor {
                 schema,
@@ -141,7 +141,7 @@ impl Session {
     }
 
     pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor> {
-        self.cursors.get_mut(name).ok_or_else(|| {
+        self.cursors.get_mut().get_mut(name).ok_or_else(|| {
             Error::new(
                 sqlstate::INVALID_CURSOR_NAME,
                 format!("cursor \"{name}\" does not exist"),
@@ -173,11 +173,11 @@ impl Session {
 
     pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<StatementResult> {
         let Some(name) = name else {
-            self.cursors.clear();
+            self.cursors.get_mut().clear();
             return Ok(done("CLOSE CURSOR ALL"));
         };
         self.cursor(name)?;
-        self.cursors.remove(name);
+        self.cursors.get_mut().remove(name);
         Ok(done("CLOSE CURSOR"))
     }
 }

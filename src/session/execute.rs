@@ -19,6 +19,7 @@ impl Session {
             None => newest,
         };
         self.scope.enter(snapshot);
+        self.rows.enter();
     }
 
     /// Runs a statement inside the open transaction.
@@ -90,7 +91,7 @@ impl Session {
             Statement::Stop(target, within) => self.stop_running(target.as_ref(), *within).await,
             Statement::Refresh(view) => self.refresh(view).await,
             Statement::Flush => {
-                self.parts.engine.flush().await?;
+                self.parts.engine().flush().await?;
                 Ok(done("FLUSH"))
             }
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
@@ -162,7 +163,7 @@ impl Session {
         }
         self.settings.reset_all();
         self.prepared.clear();
-        self.cursors.clear();
+        self.cursors.get_mut().clear();
         Ok(done("DISCARD ALL"))
     }
 }

@@ -3,7 +3,9 @@
 //! The Postgres server and the library are both clients of [`Session`]. It plans and runs
 //! statements; how results are written to a wire is not its concern.
 
+pub(crate) mod binding;
 mod block;
+mod context;
 mod control;
 mod copy;
 mod cursors;
@@ -15,14 +17,13 @@ mod planning;
 mod prepared;
 mod query;
 mod relations;
+mod rows;
 mod rowset;
 mod running;
 mod scope;
 pub mod settings;
 mod show;
 mod subscribe;
-#[cfg(test)]
-mod tests;
 mod work;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 
 use self::block::{Block, End};
 use self::cursors::Cursor;
@@ -146,9 +148,10 @@ pub struct Session {
     block: Block,
     /// The open transaction's changes; `None` between transactions.
     work: Option<Work>,
-    rows: dml::SharedRows,
+    rows: rows::SharedRows,
     prepared: BTreeMap<String, Arc<Statement>>,
-    cursors: BTreeMap<String, Cursor>,
+    /// Behind a lock only because running rows cannot be shared between threads.
+    cursors: Mutex<BTreeMap<String, Cursor>>,
     notices: Vec<Notice>,
     /// A statement is running: still set at the next one, it was dropped on the way.
     is_running: bool,
@@ -157,13 +160,13 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(parts: Arc<DatabaseParts>, user: &str) -> Result<Self> {
+    pub(crate) fn new(parts: Arc<DatabaseParts>, user: &str) -> Self {
         let scope = StatementScope::new(parts.catalog.snapshot());
         let settings = Settings::new(user);
         let backend = parts.backends.register(user);
-        let rows = dml::SharedRows::new();
-        let context = parts.new_context(&scope, &rows, &settings, &backend)?;
-        Ok(Self {
+        let rows = rows::SharedRows::new();
+        let context = context::client_context(&parts, &scope, &rows, &settings, &backend);
+        Self {
             parts,
             user: user.to_owned(),
             backend,
@@ -174,11 +177,11 @@ impl Session {
             work: None,
             rows,
             prepared: BTreeMap::new(),
-            cursors: BTreeMap::new(),
+            cursors: Mutex::default(),
             notices: Vec::new(),
             is_running: false,
             stream_failed: Arc::default(),
-        })
+        }
     }
 
     /// Parses a text into statements with their own source texts.
@@ -220,12 +223,25 @@ impl Session {
             return self.execute_alone(statement, parameters).await;
         }
         self.is_running = true;
-        let result = self.dispatch(statement, parameters).await;
+        let result = self.execute_in_block(statement, parameters).await;
         self.is_running = false;
         if result.is_err() {
             self.block.fail();
         }
         result
+    }
+
+    async fn execute_in_block(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        if !self.block.is_explicit() && running::concerns_committed(statement) {
+            // `INSERT …; FLUSH; SELECT …` in one message: what was said before it is committed.
+            self.commit_work().await?;
+            self.begin_work();
+        }
+        self.dispatch(statement, parameters).await
     }
 
     /// A statement outside a block: its own transaction.
@@ -280,15 +296,6 @@ impl Session {
     pub fn fail_transaction(&mut self) {
         self.settle_interrupted();
         self.block.fail();
-    }
-
-    /// A statement failed outside [`Self::execute`]: while its rows were sent, by a cancel, in the
-    /// protocol. An open transaction block becomes failed; without one nothing happens.
-    pub fn fail_transaction(&mut self) {}
-
-    /// The session's entry among the connected ones; its pid is `pg_backend_pid()`.
-    pub fn backend(&self) -> &Arc<Backend> {
-        unimplemented!()
     }
 
     /// For ReadyForQuery.

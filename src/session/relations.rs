@@ -20,19 +20,21 @@ use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::RwLock;
 
 use super::planning;
-use super::dml::SharedRows;
+use super::rows::SharedRows;
 use super::scope::StatementScope;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::system_tables;
 use crate::database::DatabaseParts;
 use crate::engine::{Engine, ReadContext};
+use crate::error::{Error, ErrorKind, sqlstate};
 
 /// Batches of a view that wait between the reading thread and the query.
 const READ_AHEAD_BATCHES: usize = 2;
 
-/// The schema `public` of one session.
+/// The schema `public` of one session. Weak in the database: the engine keeps plans that came from
+/// here, and must not keep itself alive by them.
 pub(super) struct PublicSchema {
-    parts: Arc<DatabaseParts>,
+    parts: Weak<DatabaseParts>,
     scope: Arc<StatementScope>,
     rows: SharedRows,
     state: OnceLock<Weak<RwLock<SessionState>>>,
@@ -45,9 +47,9 @@ impl std::fmt::Debug for PublicSchema {
 }
 
 impl PublicSchema {
-    pub fn new(parts: Arc<DatabaseParts>, scope: Arc<StatementScope>, rows: SharedRows) -> Self {
+    pub fn new(parts: &Arc<DatabaseParts>, scope: Arc<StatementScope>, rows: SharedRows) -> Self {
         Self {
-            parts,
+            parts: Arc::downgrade(parts),
             scope,
             rows,
             state: OnceLock::new(),
@@ -67,14 +69,14 @@ impl PublicSchema {
             .get()
             .and_then(Weak::upgrade)
             .map(|state| state.read().clone())
-            .ok_or_else(|| DataFusionError::Internal("the session has ended".to_owned()))
+            .ok_or_else(closed)
     }
 
     async fn relation(&self, object: &Arc<CatalogObject>) -> PlanResult<Arc<dyn TableProvider>> {
         match &object.definition {
             Definition::Table(_) => self
                 .rows
-                .table_provider(&self.parts, object)
+                .table_provider(&alive(&self.parts)?, object)
                 .map_err(planning::external),
             Definition::View(view) => {
                 let state = self.session_state()?;
@@ -89,14 +91,16 @@ impl PublicSchema {
             }
             Definition::MaterializedView(_) => Ok(Arc::new(Relation {
                 object: object.clone(),
-                contents: Contents::View(self.scope.clone(), self.parts.engine.clone()),
+                contents: Contents::View(self.scope.clone()),
+                parts: self.parts.clone(),
             })),
             Definition::Stream(_) => Ok(Arc::new(Relation {
                 object: object.clone(),
-                contents: Contents::Stream(self.parts.engine.clone()),
+                contents: Contents::Stream,
+                parts: self.parts.clone(),
             })),
-            Definition::Sink(_) => Err(planning::external(crate::error::Error::new(
-                crate::error::sqlstate::WRONG_OBJECT_TYPE,
+            Definition::Sink(_) => Err(planning::external(Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
                 format!("cannot read sink \"{}\"", object.name),
             ))),
         }
@@ -135,7 +139,7 @@ impl SchemaProvider for PublicSchema {
         if let Some(object) = catalog.object(name) {
             return self.relation(object).await.map(Some);
         }
-        if let Some(table) = system_tables::provider(name, &self.parts.system_facts()) {
+        if let Some(table) = system_tables::provider(name, &alive(&self.parts)?.system_facts()) {
             return Ok(Some(table));
         }
         self.pg_catalog_table(name).await
@@ -146,17 +150,30 @@ impl SchemaProvider for PublicSchema {
     }
 }
 
+fn alive(parts: &Weak<DatabaseParts>) -> PlanResult<Arc<DatabaseParts>> {
+    parts.upgrade().ok_or_else(closed)
+}
+
+fn closed() -> DataFusionError {
+    planning::external(Error::with_kind(
+        ErrorKind::Cancelled,
+        sqlstate::ADMIN_SHUTDOWN,
+        "the database is closed",
+    ))
+}
+
 /// Where a relation's rows come from.
 #[derive(Clone)]
 enum Contents {
-    View(Arc<StatementScope>, Engine),
-    Stream(Engine),
+    View(Arc<StatementScope>),
+    Stream,
 }
 
 /// A materialized view or stream.
 pub(super) struct Relation {
     object: Arc<CatalogObject>,
     contents: Contents,
+    parts: Weak<DatabaseParts>,
 }
 
 impl std::fmt::Debug for Relation {
@@ -188,9 +205,10 @@ impl TableProvider for Relation {
             None => (0..whole.fields().len()).collect(),
         };
         let schema = Arc::new(whole.project(&columns)?);
+        let parts = alive(&self.parts)?;
         let reader = match &self.contents {
-            Contents::View(scope, engine) => Reader::View(scope.reads(engine)),
-            Contents::Stream(engine) => Reader::Stream(engine.clone()),
+            Contents::View(scope) => Reader::View(scope.reads(parts.engine())),
+            Contents::Stream => Reader::Stream(parts.engine().clone()),
         };
         let partition: Arc<dyn PartitionStream> = Arc::new(RelationStream {
             name: self.object.name.clone(),

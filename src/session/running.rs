@@ -10,10 +10,22 @@ use super::{Session, StatementResult, show};
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::snapshot::{kind_keyword, pipeline_of};
 use crate::error::{Error, Result};
-use crate::sql::statement::ObjectKind;
+use crate::sql::statement::{ObjectKind, Statement};
 
 /// How long `STOP` without `WITHIN` waits for the batch that runs.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
+
+/// Statements about what pipelines do with committed rows.
+pub(super) fn concerns_committed(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Start(_)
+            | Statement::Stop(..)
+            | Statement::Refresh(_)
+            | Statement::Flush
+            | Statement::Wait(..)
+    )
+}
 
 impl Session {
     pub(super) async fn start_running(
@@ -23,14 +35,14 @@ impl Session {
         let Some((kind, name)) = target else {
             for pipeline in self.pipeline_names() {
                 self.set_stopped(&pipeline, false).await?;
-                self.parts.engine.start(ObjectKind::Pipeline, &pipeline).await?;
+                self.parts.engine().start(ObjectKind::Pipeline, &pipeline).await?;
             }
             return Ok(done("START ALL"));
         };
         if let Some(pipeline) = self.pipeline_named(*kind, name)? {
             self.set_stopped(&pipeline, false).await?;
         }
-        self.parts.engine.start(*kind, name).await?;
+        self.parts.engine().start(*kind, name).await?;
         Ok(done(format!("START {}", kind_keyword(*kind))))
     }
 
@@ -44,7 +56,7 @@ impl Session {
             for pipeline in self.pipeline_names() {
                 self.set_stopped(&pipeline, true).await?;
                 self.parts
-                    .engine
+                    .engine()
                     .stop(ObjectKind::Pipeline, &pipeline, within)
                     .await?;
             }
@@ -55,14 +67,14 @@ impl Session {
             self.set_stopped(&pipeline, true).await?;
             self.tell_stopped_together(&pipeline, *kind, name);
         }
-        self.parts.engine.stop(*kind, name, within).await?;
+        self.parts.engine().stop(*kind, name, within).await?;
         Ok(done(format!("STOP {}", kind_keyword(*kind))))
     }
 
     pub(super) async fn refresh(&mut self, view: &str) -> Result<StatementResult> {
         self.definitions()
             .require(ObjectKind::MaterializedView, view)?;
-        self.parts.engine.refresh(view).await?;
+        self.parts.engine().refresh(view).await?;
         Ok(done("REFRESH MATERIALIZED VIEW"))
     }
 
@@ -73,7 +85,7 @@ impl Session {
     ) -> Result<StatementResult> {
         self.definitions()
             .require(ObjectKind::MaterializedView, view)?;
-        self.parts.engine.wait_for(view, within).await?;
+        self.parts.engine().wait_for(view, within).await?;
         Ok(done("WAIT"))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::rowset::{one_batch, text_rows};
 use super::{Session, StatementResult};
 use crate::catalog::definition::{CatalogObject, Definition, OptionValue, Options};
-use crate::catalog::snapshot::{kind_of, pipeline_of, undefined};
+use crate::catalog::snapshot::{kind_of, options_of_mut, pipeline_of, undefined};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::options;
@@ -44,7 +44,7 @@ impl Session {
                 .collect(),
             ObjectKind::Pipeline => self.pipeline_rows(),
             _ => {
-                let status = self.parts.engine.status();
+                let status = self.parts.engine().status();
                 snapshot
                     .objects()
                     .filter(|o| kind_of(&o.definition) == kind)
@@ -64,7 +64,7 @@ impl Session {
 
     fn pipeline_rows(&self) -> Vec<Vec<Option<String>>> {
         let snapshot = self.definitions();
-        let status = self.parts.engine.status();
+        let status = self.parts.engine().status();
         snapshot
             .pipelines()
             .map(|(name, definition)| {
@@ -93,8 +93,15 @@ impl Session {
     pub(super) fn show_create(&self, kind: ObjectKind, name: &str) -> Result<StatementResult> {
         let snapshot = self.definitions();
         let object = snapshot.require(kind, name)?;
-        let pipeline = pipeline_of(&object.definition).and_then(|p| snapshot.pipeline(p));
-        let text = crate::sql::render::create_statement(object, pipeline);
+        let mut whole = CatalogObject::clone(object);
+        // The settings of a view's own pipeline were said in the view's statement.
+        let pipeline = pipeline_of(&object.definition).filter(|p| *p == name);
+        if let Some(settings) = pipeline.and_then(|p| snapshot.pipeline(p))
+            && let Some(options) = options_of_mut(&mut whole.definition)
+        {
+            options.extend(settings.options.clone());
+        }
+        let text = crate::sql::render::create_statement(&whole);
         let row = vec![Some(name.to_owned()), Some(text)];
         Ok(text_rows(&CREATE_COLUMNS, [row], "SHOW"))
     }
@@ -185,11 +192,11 @@ impl Session {
         let snapshot = self.definitions();
         let object = snapshot.require(ObjectKind::MaterializedView, name)?;
         let plan = self.bind_stored_view(object).await?;
-        let operators = self.parts.engine.explain(object, &plan)?;
+        let operators = self.parts.engine().explain(object, &plan)?;
         if !analyze {
             return Ok(one_batch(operators, "EXPLAIN", false));
         }
-        with_figures(&operators, &self.parts.engine.status(), name)
+        with_figures(&operators, &self.parts.engine().status(), name)
     }
 }
 

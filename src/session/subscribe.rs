@@ -17,7 +17,7 @@ use super::query::RowStream;
 use super::{Session, StatementResult, query};
 use crate::dataflow::change::ChangeBatch;
 use crate::engine::CommittedChanges;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sql::statement::Subscribe;
 
 impl Session {
@@ -37,7 +37,7 @@ impl Session {
     ) -> Result<(SchemaRef, RowStream)> {
         let (columns, changes) = self
             .parts
-            .engine
+            .engine()
             .subscribe(
                 &subscribe.name,
                 subscribe.snapshot,
@@ -48,7 +48,10 @@ impl Session {
         let schema = subscription_schema(&columns);
         let wanted = schema.clone();
         let rows = changes
-            .map(move |committed| Ok(stream::iter(rows_of(&wanted, &committed?)?).map(Ok)))
+            .map(move |committed| {
+                let batches = rows_of(&wanted, &committed?)?;
+                Ok::<_, Error>(stream::iter(batches).map(Ok))
+            })
             .try_flatten()
             .boxed();
         Ok((schema, rows))

@@ -15,10 +15,10 @@ use datafusion::logical_expr::LogicalPlan;
 use serde_json::json;
 
 use super::Session;
-use super::dml::{RowMark, RowTransaction};
+use super::rows::{RowMark, RowTransaction};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
-use crate::catalog::definition::{CatalogObject, Definition, Options};
-use crate::catalog::snapshot::{kind_name, kind_of};
+use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
 use crate::sql::statement::ObjectKind;
@@ -75,8 +75,8 @@ impl Session {
         Ok(())
     }
 
-    pub(super) async fn mark_work(&mut self) -> Result<()> {
-        let rows = self.rows.mark()?;
+    pub(super) fn mark_work(&mut self) -> Result<()> {
+        let rows = self.rows.mark();
         let work = self.work()?;
         work.marks.push(Mark {
             catalog: work.catalog.savepoint(),
@@ -92,24 +92,23 @@ impl Session {
         }
     }
 
-    pub(super) async fn rollback_work_to(&mut self, depth: usize) -> Result<()> {
+    pub(super) fn rollback_work_to(&mut self, depth: usize) -> Result<()> {
+        let rows = self.rows.clone();
         let work = self.work()?;
         work.marks.truncate(depth + 1);
         let mark = work
             .marks
             .last()
             .ok_or_else(|| Error::internal("a savepoint without its mark"))?;
-        let rows = mark.rows.clone();
         work.actions.truncate(mark.actions);
-        let savepoint = mark.catalog.clone();
-        work.catalog.rollback_to(&savepoint);
-        self.rows.rollback_to(rows)
+        work.catalog.rollback_to(&mark.catalog);
+        rows.rollback_to(&mark.rows)
     }
 
     pub(super) fn rollback_work(&mut self) {
         self.work = None;
         self.rows.discard();
-        self.cursors.retain(|_, cursor| cursor.is_held());
+        self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
         self.settings.end_transaction(false);
     }
 
@@ -117,7 +116,7 @@ impl Session {
     pub(super) async fn commit_work(&mut self) -> Result<()> {
         let rows = self.rows.take();
         let work = self.work.take();
-        self.cursors.retain(|_, cursor| cursor.is_held());
+        self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
         let Some(work) = work else {
             return Err(Error::internal("no transaction is open"));
         };
@@ -145,7 +144,7 @@ async fn commit(
     } = work;
     if catalog.is_empty() {
         return match rows {
-            Some(rows) => rows.commit(&parts, None).await,
+            Some(rows) => rows.commit(None).await,
             None => Ok(()),
         };
     }
@@ -156,9 +155,8 @@ async fn commit(
         }
         Some(rows) => {
             let marker = uuid::Uuid::new_v4().to_string();
-            let log_parts = parts.clone();
             let log_marker = marker.clone();
-            let log_commit = async move { rows.commit(&log_parts, Some(&log_marker)).await };
+            let log_commit = async move { rows.commit(Some(&log_marker)).await };
             parts
                 .catalog
                 .commit_with_log(catalog, &marker, log_commit)
@@ -171,7 +169,7 @@ async fn commit(
             return Err(error);
         }
     }
-    report_pipelines(&parts, &before);
+    settle_pipelines(&parts, &before);
     Ok(())
 }
 
@@ -179,15 +177,15 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
     match action {
         Action::Create(object) => {
             match &object.definition {
-                Definition::Stream(_) => parts.engine.create_stream(object).await?,
-                Definition::Table(_) => parts.create_table(object)?,
+                Definition::Stream(_) => parts.engine().create_stream(object).await?,
+                
                 Definition::Sink(sink) => {
                     let snapshot = parts.catalog.snapshot();
                     let pipeline = require_pipeline(&snapshot, &sink.pipeline)?;
                     let pipeline = (sink.pipeline.as_str(), pipeline);
-                    parts.engine.create_sink(object, pipeline).await?;
+                    parts.engine().create_sink(object, pipeline).await?;
                 }
-                Definition::View(_) | Definition::MaterializedView(_) => {}
+                Definition::Table(_) | Definition::View(_) | Definition::MaterializedView(_) => {}
             }
             record(parts, "created", object);
         }
@@ -198,7 +196,7 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             let snapshot = parts.catalog.snapshot();
             let pipeline = require_pipeline(&snapshot, &view.pipeline)?;
             parts
-                .engine
+                .engine()
                 .create_materialized_view(object, (view.pipeline.as_str(), pipeline), plan)
                 .await?;
             record(parts, "created", object);
@@ -208,16 +206,16 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             record(parts, "dropped", object);
         }
         Action::AlterOptions(kind, name, options) => {
-            parts.engine.alter_options(*kind, name, options).await?;
+            parts.engine().alter_options(*kind, name, options).await?;
         }
     }
     Ok(())
 }
 
 fn require_pipeline<'a>(
-    snapshot: &'a crate::catalog::snapshot::CatalogSnapshot,
+    snapshot: &'a CatalogSnapshot,
     name: &str,
-) -> Result<&'a crate::catalog::definition::PipelineDefinition> {
+) -> Result<&'a PipelineDefinition> {
     snapshot
         .pipeline(name)
         .ok_or_else(|| Error::internal(format!("pipeline \"{name}\" is not in the catalog")))
@@ -277,14 +275,21 @@ pub(super) fn record_event(
     }
 }
 
-fn report_pipelines(parts: &DatabaseParts, before: &crate::catalog::snapshot::CatalogSnapshot) {
+/// Tells of pipelines with other settings, and forgets those that are gone.
+fn settle_pipelines(parts: &DatabaseParts, before: &CatalogSnapshot) {
     let after = parts.catalog.snapshot();
-    for (name, definition) in after.pipelines() {
-        if let Some(old) = before.pipeline(name)
-            && old.options != definition.options
-        {
-            let detail = json!({ "options": definition.options.len() });
-            record_event(parts, "altered", name, detail);
+    for (name, old) in before.pipelines() {
+        match after.pipeline(name) {
+            Some(new) if new.options == old.options => {}
+            Some(new) => {
+                let options: Vec<&String> = new.options.keys().collect();
+                record_event(parts, "altered", name, json!({ "options": options }));
+            }
+            None => {
+                if let Err(error) = parts.history.forget_pipeline(name) {
+                    tracing::error!(pipeline = %name, %error, "could not forget a pipeline");
+                }
+            }
         }
     }
 }

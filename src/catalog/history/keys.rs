@@ -13,6 +13,9 @@ pub(super) const DEAD_LETTERS: u8 = b'd';
 pub(super) const LATE_ROWS: u8 = b'l';
 pub(super) const EXPECTATIONS: u8 = b'x';
 
+pub(super) const LAST_METRICS: u8 = b'n';
+pub(super) const KNOWN_BATCHES: u8 = b'k';
+
 /// Tables whose keys begin with an object's name and a batch.
 pub(super) const BATCH_TABLES: [u8; 4] = [METRICS, DEAD_LETTERS, LATE_ROWS, EXPECTATIONS];
 
@@ -20,8 +23,21 @@ pub(super) fn metrics(view: &str, batch_id: u64) -> Vec<u8> {
     batch_key(METRICS, view, batch_id, &[])
 }
 
-pub(super) fn dead_letter(stream: &str, batch_id: u64, row_number: u64) -> Vec<u8> {
-    batch_key(DEAD_LETTERS, stream, batch_id, &row_number.to_be_bytes())
+/// A record's origin names it: read again in a replayed batch, it is the same letter.
+pub(super) fn dead_letter(stream: &str, batch_id: u64, origin: &str) -> Vec<u8> {
+    batch_key(DEAD_LETTERS, stream, batch_id, origin.as_bytes())
+}
+
+/// The newest batch of a pipeline whose metrics are in the store.
+pub(super) fn last_metrics(pipeline: &str) -> Vec<u8> {
+    range_of(LAST_METRICS, pipeline).0
+}
+
+/// The newest batch that a pipeline is known to have committed.
+pub(super) fn known_batch(pipeline: &str, pipeline_id: uuid::Uuid) -> Vec<u8> {
+    let mut key = range_of(KNOWN_BATCHES, pipeline).0;
+    key.extend(pipeline_id.as_bytes());
+    key
 }
 
 pub(super) fn late_row(view: &str, batch_id: u64, row_number: u64) -> Vec<u8> {

@@ -86,9 +86,10 @@ impl History {
         detail: serde_json::Value,
     ) -> Result<()> {
         self.put_event(&EventRow {
-            event_at_us: self.clock.now_us(),
+            event_at: self.clock.now_us(),
             kind: kind.to_owned(),
             object_name: object.to_owned(),
+            pipeline: None,
             batch_id,
             detail,
         })
@@ -96,7 +97,7 @@ impl History {
 
     /// Keeps an event with its own time. The same instant, object and kind again is the same row.
     pub fn put_event(&self, event: &EventRow) -> Result<()> {
-        let key = keys::event(event.event_at_us, &event.object_name, &event.kind);
+        let key = keys::event(event.event_at, &event.object_name, &event.kind);
         self.store.put_all(&[(key, json(event)?)], true)
     }
 
@@ -105,7 +106,7 @@ impl History {
         let pairs = rows
             .iter()
             .map(|row| {
-                let key = keys::dead_letter(&row.stream_name, row.batch_id, row.row_number);
+                let key = keys::dead_letter(&row.stream_name, row.batch_id, &row.origin);
                 Ok((key, json(row)?))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -139,6 +140,62 @@ impl History {
             })
             .collect::<Result<Vec<_>>>()?;
         self.store.put_all(&pairs, false)
+    }
+
+    /// Where the store's times come from.
+    pub fn clock(&self) -> &ClockRef {
+        &self.clock
+    }
+
+    /// Remembers that the metrics of a pipeline's batch are here.
+    pub fn put_last_metrics_batch(&self, pipeline: &str, batch_id: u64) -> Result<()> {
+        self.put_number(keys::last_metrics(pipeline), batch_id)
+    }
+
+    /// The newest batch of a pipeline whose metrics are here.
+    pub fn last_metrics_batch(&self, pipeline: &str) -> Result<Option<u64>> {
+        self.number(&keys::last_metrics(pipeline))
+    }
+
+    /// Remembers a committed batch, so that a checkpoint put back to an older one is noticed.
+    pub fn put_known_batch(
+        &self,
+        pipeline: &str,
+        pipeline_id: uuid::Uuid,
+        batch_id: u64,
+    ) -> Result<()> {
+        self.put_number(keys::known_batch(pipeline, pipeline_id), batch_id)
+    }
+
+    /// The newest batch that a pipeline is known to have committed.
+    pub fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Result<Option<u64>> {
+        self.number(&keys::known_batch(pipeline, pipeline_id))
+    }
+
+    /// Forgets what is known of a dropped pipeline.
+    pub fn forget_pipeline(&self, pipeline: &str) -> Result<()> {
+        for table in [keys::LAST_METRICS, keys::KNOWN_BATCHES] {
+            let (lower, upper) = keys::range_of(table, pipeline);
+            self.store.delete_range(&lower, &upper)?;
+        }
+        Ok(())
+    }
+
+    fn put_number(&self, key: Vec<u8>, number: u64) -> Result<()> {
+        self.store
+            .put_all(&[(key, number.to_be_bytes().to_vec())], false)
+    }
+
+    fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.store
+            .get(key)?
+            .map(|bytes| {
+                let bytes = bytes.try_into().map_err(|_| {
+                    Error::damaged("a batch number of the history store cannot be read")
+                })?;
+                Ok(u64::from_be_bytes(bytes))
+            })
+            .transpose()
     }
 
     /// Metrics rows, by view and batch.
@@ -209,7 +266,7 @@ impl History {
             let pairs = self.store.scan(&lower, upper, false, SCAN_ROWS)?;
             for (_, value) in &pairs {
                 let row: MetricsRow = parse(value)?;
-                if row.batch_started_at_us >= oldest_us {
+                if row.batch_started_at >= oldest_us {
                     return Ok(Some(row.batch_id));
                 }
             }

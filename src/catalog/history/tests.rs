@@ -10,7 +10,7 @@ fn row(view: &str, batch_id: u64, started_at_us: i64) -> MetricsRow {
         stream_name: view.to_owned(),
         pipeline: "p".to_owned(),
         batch_id,
-        batch_started_at_us: started_at_us,
+        batch_started_at: started_at_us,
         num_input_rows: batch_id * 10,
         ..MetricsRow::default()
     }
@@ -81,4 +81,33 @@ fn events_are_ordered_by_time_and_filtered_by_object() {
         .collect();
     assert_eq!(kinds, ["created", "started"]);
     assert_eq!(history.events(&named("a", Some(1))).unwrap()[0].kind, "started");
+}
+
+#[test]
+fn batch_numbers_belong_to_a_pipeline_and_its_identity() {
+    let dir = tempfile::tempdir().unwrap();
+    let history = History::open(dir.path(), ManualClock::at(0)).unwrap();
+    let (old, new) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+    history.put_known_batch("p", old, 300).unwrap();
+    history.put_last_metrics_batch("p", 7).unwrap();
+    history.put_last_metrics_batch("p2", 9).unwrap();
+    assert_eq!(history.known_batch("p", old).unwrap(), Some(300));
+    assert_eq!(history.known_batch("p", new).unwrap(), None);
+    history.forget_pipeline("p").unwrap();
+    assert_eq!(history.known_batch("p", old).unwrap(), None);
+    assert_eq!(history.last_metrics_batch("p").unwrap(), None);
+    assert_eq!(history.last_metrics_batch("p2").unwrap(), Some(9));
+}
+
+#[test]
+fn the_engines_json_becomes_exact_milliseconds() {
+    let value = serde_json::json!({
+        "stream_name": "v", "pipeline": "p", "batch_id": 4, "batch_started_at": 17,
+        "add_batch_ms": "1234.005", "num_input_rows": 3, "watermark_at": null, "replayed": true,
+    });
+    let row: MetricsRow = serde_json::from_value(value).unwrap();
+    assert_eq!(row.add_batch_ms.us, 1_234_005);
+    assert_eq!(serde_json::to_value(&row).unwrap()["add_batch_ms"], "1234.005");
+    let bad = serde_json::json!({ "add_batch_ms": "12.5" });
+    assert!(serde_json::from_value::<MetricsRow>(bad).is_err());
 }

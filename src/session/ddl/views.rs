@@ -8,14 +8,16 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::rowset::done;
 use super::super::work::Action;
-use super::super::{Session, StatementResult, planning};
+use super::super::{Session, StatementResult, binding, planning};
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
 use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
     ViewDefinition,
 };
-use crate::catalog::snapshot::{CatalogSnapshot, kind_of, pipeline_of, wrong_kind};
+use crate::catalog::snapshot::{
+    CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind,
+};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::options;
@@ -113,22 +115,24 @@ impl Session {
             return Ok(done(TAG));
         }
         self.check_secrets(&create.options)?;
-        let bound = self.bind(&create.query, &create.column_names).await?;
+        let query = binding::stored_text(&create.query_text, &create.name, &create.column_names);
+        let bound = self.bind_text(&query).await?;
         self.check_readable_by_pipeline(&bound)?;
         if let Existing::Replace(old) = existing {
-            if self.is_same_view(&old, create, &bound) {
+            if self.is_same_view(&old, create, &query, &bound) {
                 self.notice(format!("materialized view \"{}\" is unchanged", create.name));
                 return Ok(done(TAG));
             }
             self.drop_for_replacement(&old, create)?;
         }
-        self.stage_materialized_view(create, bound)?;
+        self.stage_materialized_view(create, query, bound)?;
         Ok(done(TAG))
     }
 
     fn stage_materialized_view(
         &mut self,
         create: &CreateMaterializedView,
+        query: String,
         bound: Bound,
     ) -> Result<()> {
         let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
@@ -140,7 +144,7 @@ impl Session {
         let object = self.new_object(
             &create.name,
             Definition::MaterializedView(MaterializedViewDefinition {
-                query: create.query_text.clone(),
+                query,
                 columns: bound.columns,
                 emit: create.emit,
                 pipeline: pipeline.clone(),
@@ -148,13 +152,28 @@ impl Session {
                 depends_on: bound.depends_on,
             }),
         );
-        // Says whether it can run, before anything is staged.
-        self.parts.engine.explain(&object, &bound.plan)?;
+        // Says whether it can run, before anything is staged. What this transaction itself
+        // creates the engine learns at the commit, and then it says so there.
+        let committed = self.parts.catalog.snapshot();
+        if self.reads_only(&committed, &object) {
+            self.parts.engine().explain(&object, &bound.plan)?;
+        }
         self.join_pipeline(&pipeline, settings)?;
         self.stage(
             CatalogChange::Create(object.clone()),
             Some(Action::CreateView(object, Box::new(bound.plan))),
         )
+    }
+
+    /// Everything that a view reads, through plain views too, is in `committed`.
+    fn reads_only(&self, committed: &CatalogSnapshot, object: &CatalogObject) -> bool {
+        let mine = self.definitions();
+        depends_on(&object.definition).all(|name| {
+            let (Some(a), Some(b)) = (committed.object(name), mine.object(name)) else {
+                return false;
+            };
+            a.oid == b.oid && self.reads_only(committed, a)
+        })
     }
 
     /// Makes the pipeline, or lets the view's settings change the one that is there.
@@ -232,12 +251,13 @@ impl Session {
         &self,
         old: &CatalogObject,
         create: &CreateMaterializedView,
+        query: &str,
         bound: &Bound,
     ) -> bool {
         let settings = super::pipeline_part(&create.options);
         match &old.definition {
             Definition::MaterializedView(view) => {
-                view.query == create.query_text
+                view.query == query
                     && view.emit == create.emit
                     && view.columns == bound.columns
                     && self
@@ -276,6 +296,12 @@ impl Session {
         Ok(())
     }
 
+    /// As [`Self::bind`], from a text: exactly what a restart will bind.
+    async fn bind_text(&self, text: &str) -> Result<Bound> {
+        let query = planning::parse_query(text)?;
+        self.bind(&query, &[]).await
+    }
+
     /// Plans a view's query and finds what it reads.
     async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
         let statement = planning::query_statement(query);
@@ -291,11 +317,11 @@ impl Session {
         let plan = planning::analyzed(&state, plan)?;
         let columns = planning::columns_of(&plan, names)?;
         let plan = planning::with_columns(plan, &columns)?;
-        let depends_on = planning::relations_read(&state, statement)?;
+        let reads = planning::relations_read(&state, statement)?;
         Ok(Bound {
             plan,
             columns,
-            depends_on,
+            depends_on: reads,
         })
     }
 
@@ -325,13 +351,9 @@ impl Session {
         let Definition::MaterializedView(view) = &object.definition else {
             return Err(wrong_kind(object, ObjectKind::MaterializedView));
         };
-        let state = self.planning_state();
-        let query = planning::parse_query(&view.query)?;
-        let plan = planning::plan_statement(&state, planning::query_statement(&query))
+        binding::bind_text(&self.planning_state(), &view.query)
             .await
-            .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))?;
-        let plan = planning::analyzed(&state, plan)?;
-        planning::with_columns(plan, &view.columns)
+            .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
     }
 
     /// `ALTER VIEW … RENAME TO`; also for tables. See `alter.rs` for what is safe.
@@ -375,7 +397,7 @@ fn pipelines_read(snapshot: &CatalogSnapshot, names: &[String]) -> BTreeSet<Stri
 
 /// An object reads `name`, directly or through views.
 fn reaches(snapshot: &CatalogSnapshot, object: &CatalogObject, name: &str) -> bool {
-    crate::catalog::snapshot::depends_on(&object.definition).any(|read| {
+    depends_on(&object.definition).any(|read| {
         read == name
             || snapshot
                 .object(read)
