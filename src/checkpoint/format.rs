@@ -92,6 +92,8 @@ struct OffsetHead {
     batch_id: u64,
     batch_at_us: i64,
     watermarks_us: BTreeMap<String, i64>,
+    #[serde(default)]
+    watermark: Option<i64>,
     settings: BTreeMap<String, String>,
 }
 
@@ -237,6 +239,7 @@ impl OffsetFile {
             batch_id: entry.batch_id,
             batch_at_us: entry.batch_at_us,
             watermarks_us: entry.watermarks_us.clone(),
+            watermark: entry.watermark,
             settings: entry.settings.clone(),
         });
         let sources = entry.sources.iter().map(|(source, range)| {
@@ -264,6 +267,7 @@ impl OffsetFile {
                 batch_id: head.batch_id,
                 batch_at_us: head.batch_at_us,
                 watermarks_us: head.watermarks_us,
+                watermark: head.watermark,
                 settings: head.settings,
                 sources,
             },

@@ -65,7 +65,10 @@ pub(super) fn commit_of(entry: &OffsetEntry, receipt: StateReceipt) -> CommitEnt
     CommitEntry {
         batch_id: entry.batch_id,
         next_watermarks_us: BTreeMap::from([("s".into(), entry.batch_at_us)]),
+        watermark: Some(entry.batch_at_us),
         event_time_max_us: BTreeMap::new(),
+        initial_offsets: BTreeMap::new(),
+        sinks: ["k".to_owned()].into(),
         source_offsets: entry
             .sources
             .iter()
@@ -86,6 +89,7 @@ pub(super) fn entry_of(batch_id: u64, from: u64, to: u64) -> OffsetEntry {
         batch_id,
         batch_at_us: 1_000 * batch_id as i64,
         watermarks_us: BTreeMap::from([("s".into(), -1)]),
+        watermark: Some(-1),
         settings: BTreeMap::new(),
         sources: BTreeMap::from([("s".into(), range)]),
     }

@@ -255,7 +255,7 @@ impl Pipeline {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let commit = CommitEntry {
             batch_id: entry.batch_id,
-            next_watermarks_us: BTreeMap::new(),
+            next_watermarks_us: opened.watermarks_of(&event_time_max),
             watermark: entry.watermark,
             event_time_max_us: event_time_max.clone(),
             source_offsets: opened.positions_after(&entry),
@@ -383,6 +383,16 @@ impl Intake {
 }
 
 impl Opened {
+    /// Each watermarked input's own watermark at these event times.
+    fn watermarks_of(&self, event_time_max: &BTreeMap<String, i64>) -> BTreeMap<String, i64> {
+        let of = |slot: &super::intake::SourceSlot| {
+            let delay = slot.watermark.as_ref()?.delay_us;
+            let time = event_time_max.get(&slot.relation)?;
+            Some((slot.relation.clone(), time.saturating_sub(delay)))
+        };
+        self.slots.iter().filter_map(of).collect()
+    }
+
     /// The watermark that a batch planned now applies.
     fn next_watermark(&self, settings: &super::settings::PipelineSettings, now_us: i64) -> Option<i64> {
         let idle_us = settings.idle_timeout.map(|d| d.as_micros() as i64);

@@ -111,7 +111,7 @@ pub(super) fn layout_of(plan: &ViewPlan) -> ViewLayout {
 
 /// The query a sink over something that is no materialized view runs: everything in it.
 pub(super) fn sink_query(from: &str) -> String {
-    format!("SELECT * FROM {}", crate::sql::names::quote(from))
+    format!("SELECT * FROM {}", crate::sql::names::quote_identifier(from))
 }
 
 /// An error for an object that the catalog does not have.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::decide::{DEFAULT_TRIGGER, Trigger, WatermarkPolicy};
 use crate::catalog::definition::{OptionValue, Options};
 use crate::connectors::ReadLimits;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::Result;
 use crate::sql::options;
 
 /// Settings that concern the trigger loop and the checkpoint.
@@ -26,7 +26,7 @@ impl PipelineSettings {
     pub fn read(given: &Options) -> Result<Self> {
         let trigger_text = text(given, "trigger").unwrap_or_else(|| "100 milliseconds".to_owned());
         Ok(Self {
-            trigger: parse_trigger(text(given, "trigger").as_deref())?,
+            trigger: trigger(given)?,
             trigger_text,
             checkpoint_location: text(given, "checkpoint_location"),
             min_batches_to_retain: options::integer(given, "min_batches_to_retain")?.unwrap_or(100).max(1) as u64,
@@ -39,6 +39,15 @@ impl PipelineSettings {
             },
         })
     }
+}
+
+fn trigger(given: &Options) -> Result<Trigger> {
+    Ok(match options::trigger_of(given)? {
+        None => DEFAULT_TRIGGER,
+        Some(options::Trigger::Continuous) => Trigger::Continuous,
+        Some(options::Trigger::AvailableNow) => Trigger::AvailableNow,
+        Some(options::Trigger::Every(interval)) => Trigger::Interval(interval),
+    })
 }
 
 /// Limits of one batch from a stream's or a pipeline's options.
@@ -67,22 +76,5 @@ fn text(given: &Options, name: &str) -> Option<String> {
     match given.get(name) {
         Some(OptionValue::Text(t)) => Some(t.clone()),
         _ => None,
-    }
-}
-
-fn parse_trigger(given: Option<&str>) -> Result<Trigger> {
-    let Some(given) = given else {
-        return Ok(DEFAULT_TRIGGER);
-    };
-    match given.trim().to_ascii_lowercase().replace('_', " ").as_str() {
-        "continuous" => Ok(Trigger::Continuous),
-        "available now" => Ok(Trigger::AvailableNow),
-        other => options::parse_duration(other).map(Trigger::Interval).map_err(|_| {
-            Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                format!("invalid value for option \"trigger\": \"{given}\""),
-            )
-            .hint("Use an interval such as '10 seconds', 'continuous' or 'available now'.")
-        }),
     }
 }
