@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::decide::{self, WatermarkInput};
@@ -129,7 +130,7 @@ impl Pipeline {
         let watermark = opened.next_watermark(&self.settings, batch_at_us);
         let closes_windows = match (opened.watermark, watermark) {
             (before, Some(now)) if before != Some(now) || opened.first_batch_since_open => {
-                opened.dataflow.as_ref().is_some_and(|d| d.wants_batch_at(now))
+                opened.dataflow.as_ref().is_some_and(|d| d.lock().wants_batch_at(now))
             }
             _ => false,
         };
@@ -157,7 +158,8 @@ impl Pipeline {
         let dataflow = opened
             .dataflow
             .take()
-            .ok_or_else(|| Error::internal("the dataflow is gone"))?;
+            .ok_or_else(|| Error::internal("the dataflow is gone"))?
+            .into_inner();
         let context = BatchContext {
             batch_id: entry.batch_id,
             snapshot: opened.state.snapshot(),
@@ -179,7 +181,7 @@ impl Pipeline {
             .await
             .map_err(|e| Error::internal(format!("the batch's thread ended: {e}")))?;
         let opened = self.opened.as_mut().expect("a running pipeline is open");
-        opened.dataflow = Some(dataflow);
+        opened.dataflow = Some(Mutex::new(dataflow));
         watch.lap(|p| &mut p.add_batch);
         // The worker's own error explains a failed send; a reading error explains the rest.
         match (read, result) {
@@ -279,7 +281,7 @@ impl Pipeline {
         crash_point("after_apply");
         let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
         self.shared.publish(opened.state.snapshot(), entry.batch_id, view_changes, filled);
-        if let Some(dataflow) = opened.dataflow.as_mut() {
+        if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
             dataflow.committed();
             if self.parts.budget.is_over() {
                 dataflow.shed_memory();
@@ -363,7 +365,7 @@ impl Pipeline {
             f.late_rows = result.late_rows.get(&view.object.name).copied().unwrap_or(0);
             figures.insert(view.object.name.clone(), f);
         }
-        let operators = opened.dataflow.iter().flat_map(Dataflow::statistics);
+        let operators = opened.dataflow.iter().flat_map(|d| d.lock().statistics());
         for (view, _, _, s) in operators {
             if let Some(f) = figures.get_mut(&view) {
                 f.state_rows += s.state_rows;
@@ -513,7 +515,7 @@ async fn fill(
         super::opening::FillInput::Stored { name, reader } => {
             let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
             let snapshot = opened.state.snapshot();
-            let rows = read_view(&snapshot, &reader.state_name, &reader.schema, &reader.layout, &projection, FILL_BATCH_ROWS)?;
+            let rows = read_view(&snapshot, &reader.state_name, Arc::clone(&reader.schema), &reader.layout, &projection, FILL_BATCH_ROWS)?;
             for batch in rows {
                 let batch = batch?;
                 *intake.fill_rows.entry(view.to_owned()).or_default() += batch.num_rows() as u64;

@@ -118,7 +118,7 @@ impl Pipeline {
 
     fn operator_statuses(&self) -> Option<Vec<StateOperatorStatus>> {
         let dataflow = self.opened.as_ref()?.dataflow.as_ref()?;
-        let rows = dataflow.statistics().into_iter().filter(|(_, _, d, _)| d.state.is_some());
+        let rows = dataflow.lock().statistics().into_iter().filter(|(_, _, d, _)| d.state.is_some());
         let of = |(view, operator, description, s): (String, String, crate::dataflow::operator::OperatorDescription, crate::dataflow::operator::OperatorStatistics)| StateOperatorStatus {
             pipeline: self.shared.name.clone(),
             stream_name: view,

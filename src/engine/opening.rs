@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::decide::{ViewState, view_state};
 use super::intake::{SourceSlot, compile_expectations};
 use super::parts::EngineParts;
@@ -43,7 +45,8 @@ pub(super) enum FillInput {
 
 /// All that a running pipeline holds.
 pub(super) struct Opened {
-    pub dataflow: Option<Dataflow>,
+    /// `None` while a batch runs on its own thread, and after that thread was lost.
+    pub dataflow: Option<Mutex<Dataflow>>,
     pub checkpoint: Arc<Checkpoint>,
     pub state: Arc<StateStore>,
     pub slots: Vec<SourceSlot>,
@@ -125,7 +128,7 @@ impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
         self.opened = None;
-        let mut dataflow = Dataflow::new();
+        let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
         let mut views = Vec::new();
         for object in self.objects.clone() {
             let plan = self.plan(&object).await?;
@@ -157,7 +160,7 @@ impl Pipeline {
             .collect();
         self.views = views;
         self.opened = Some(Opened {
-            dataflow: Some(dataflow),
+            dataflow: Some(Mutex::new(dataflow)),
             checkpoint,
             state: Arc::clone(&state),
             slots: Vec::new(),
@@ -328,7 +331,7 @@ impl Pipeline {
         let retain_batches = self.settings.min_batches_to_retain as usize;
         let opened = self.opened.as_mut().expect("called while open");
         let dataflow = opened.dataflow.as_ref().ok_or_else(|| Error::internal("the dataflow is gone"))?;
-        let inputs = dataflow.inputs();
+        let inputs = dataflow.lock().inputs();
         opened.slots.retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
         for input in &inputs {
             if !opened.slots.iter().any(|s| s.relation == input.relation) {

@@ -97,7 +97,7 @@ impl ReadContext {
         let rows = read_view(
             snapshot,
             &reader.state_name,
-            &reader.schema,
+            Arc::clone(&reader.schema),
             &reader.layout,
             projection,
             SCAN_BATCH_ROWS,
@@ -132,7 +132,7 @@ impl PipelineShared {
         read_view(
             &snapshot,
             &reader.state_name,
-            &reader.schema,
+            Arc::clone(&reader.schema),
             &reader.layout,
             &projection,
             SCAN_BATCH_ROWS,

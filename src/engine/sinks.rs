@@ -1,5 +1,7 @@
 //! The sinks of a pipeline, and views and sinks that join or leave while it runs.
 
+use parking_lot::Mutex;
+
 use super::opening::Opened;
 use super::pipeline::{Pipeline, ViewEntry};
 use super::shared::AddView;
@@ -45,10 +47,10 @@ impl Pipeline {
             .unwrap_or(&object.name);
         let dataflow = self.opened.as_ref().and_then(|o| o.dataflow.as_ref());
         let schema = dataflow
-            .and_then(|d| d.view_schema(view))
+            .and_then(|d| d.lock().view_schema(view))
             .ok_or_else(|| super::planning::unknown(view))?;
         let (key, append_only) = dataflow
-            .and_then(|d| d.view_key(view))
+            .and_then(|d| d.lock().view_key(view))
             .ok_or_else(|| super::planning::unknown(view))?;
         let input = SinkInput {
             schema,
@@ -89,7 +91,7 @@ impl Pipeline {
     async fn join(&mut self, entry: ViewEntry, plan: crate::dataflow::plan::ViewPlan) -> Result<()> {
         let opened: &mut Opened = self.opened.as_mut().expect("checked by the caller");
         let name = entry.object.name.clone();
-        if let Some(dataflow) = opened.dataflow.as_mut() {
+        if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
             dataflow.add_view(plan)?;
         }
         opened.unfilled.insert(name);
@@ -99,7 +101,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// A view leaves at this batch border; its state is deleted.
+    /// A view leaves at this batch border. Its entries stay in the store, unreachable by their name,
+    /// until the pipeline's last view is dropped.
     pub(super) async fn remove_view(&mut self, name: &str) -> Result<()> {
         self.objects.retain(|o| o.name != name);
         self.views.retain(|v| v.object.name != name);
@@ -108,9 +111,8 @@ impl Pipeline {
         self.registry.remove(name);
         if let Some(opened) = self.opened.as_mut() {
             opened.unfilled.remove(name);
-            if let Some(dataflow) = opened.dataflow.as_mut() {
-                let tables = dataflow.remove_view(name);
-                opened.state.drop_tables(&tables)?;
+            if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
+                dataflow.remove_view(name);
             }
             self.open_sources(None).await?;
             self.plan_fills();

@@ -50,7 +50,7 @@ pub(super) fn subscribe(
         return Ok((schema, live));
     };
     let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
-    let rows = read_view(&state, &reader.state_name, &reader.schema, &reader.layout, &projection, SNAPSHOT_BATCH_ROWS)?;
+    let rows = read_view(&state, &reader.state_name, Arc::clone(&reader.schema), &reader.layout, &projection, SNAPSHOT_BATCH_ROWS)?;
     let first = rows.map(move |batch| {
         Ok(CommittedChanges {
             batch_id,
