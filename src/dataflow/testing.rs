@@ -171,6 +171,8 @@ impl Harness {
         };
         plan_view(&ViewRequest {
             name,
+            state_name: name,
+            stored: true,
             plan: &plan,
             state: &state,
             inputs: &inputs,

@@ -48,6 +48,34 @@ fn distinct_and_set_operations() {
 }
 
 #[test]
+fn aggregates() {
+    check(&[
+        "SELECT k, count(*) AS n, sum(v) AS v, avg(v) AS a, count(s) AS c FROM t GROUP BY k",
+        "SELECT count(*) AS n, sum(v) AS v, min(v) AS l, max(s) AS h FROM t",
+        "SELECT k, min(v) AS l, max(v) AS h, count(DISTINCT s) AS d FROM t GROUP BY k",
+        "SELECT s, k, sum(v) FILTER (WHERE v > 0) AS v FROM t GROUP BY s, k HAVING count(*) > 1",
+        "SELECT k, array_agg(v ORDER BY v) AS l, string_agg(s, ',' ORDER BY s) AS j FROM t GROUP BY k",
+        "SELECT k + 1 AS a, bool_and(v > 0) AS b, median(v) AS m FROM t WHERE s IS NOT NULL GROUP BY k + 1",
+        "SELECT n, count(*) AS c FROM (SELECT k, count(*) AS n FROM t GROUP BY k) x GROUP BY n",
+        "SELECT k, s, count(*) AS n FROM t GROUP BY ROLLUP (k, s)",
+        "SELECT DISTINCT ON (k) k, v, s FROM t ORDER BY k, v, s",
+    ]);
+}
+
+#[test]
+fn aggregates_of_joins() {
+    check(&[
+        "SELECT t.k, count(*) AS n, sum(u.v) AS v FROM t JOIN u ON t.k = u.k GROUP BY t.k",
+        "SELECT t.s, count(u.k) AS n, max(u.v) AS v FROM t LEFT JOIN u ON t.k = u.k GROUP BY t.s",
+        "SELECT t.k, x.n FROM t LEFT JOIN (SELECT k, count(*) AS n FROM u GROUP BY k) x ON t.k = x.k",
+        "SELECT k, v FROM t WHERE v > (SELECT avg(v) FROM t)",
+        "SELECT k, v FROM t WHERE v = (SELECT max(u.v) FROM u WHERE u.k = t.k)",
+        "SELECT k, (SELECT count(*) FROM u WHERE u.k = t.k) AS n FROM t",
+        "SELECT sum(v) AS v FROM t HAVING sum(v) > 5",
+    ]);
+}
+
+#[test]
 fn joins_on_a_key() {
     check(&[
         "SELECT t.k, t.v, u.v AS w, u.s FROM t JOIN u ON t.k = u.k",

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use datafusion::arrow::array::{Array, RecordBatch, RecordBatchOptions, UInt64Array};
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -90,8 +90,12 @@ fn put_chunk(
 fn encode(rows: &RecordBatch) -> Result<Vec<u8>> {
     let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)?;
     let mut dictionaries = DictionaryTracker::new(true);
-    let (dictionaries, encoded) =
-        IpcDataGenerator::default().encoded_batch(rows, &mut dictionaries, &options)?;
+    let (dictionaries, encoded) = IpcDataGenerator::default().encode(
+        rows,
+        &mut dictionaries,
+        &options,
+        &mut Default::default(),
+    )?;
     if !dictionaries.is_empty() {
         return Err(Error::internal("a view's column is dictionary-encoded"));
     }

@@ -1,12 +1,14 @@
 //! The keyed layout: what a batch leaves of each key it changes.
 //!
 //! Nearly always a key has one deletion, one insertion, or one of each, and then the insertion is
-//! what is written, without a look at any value. Only a key with more changes (a view over several
+//! what is written, once it is known to differ from the deletion. Only a key with more changes (a view over several
 //! operators may see a row come and go within a batch) has its rows compared.
 
-use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use datafusion::arrow::array::{Array, BinaryArray};
+use datafusion::arrow::array::{Array, BinaryArray, DynComparator, make_comparator};
+use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::row::Rows;
 
 use super::RowFormat;
@@ -84,8 +86,9 @@ pub fn entries(
     let mut entries = Entries::default();
     entries.reserve(order.len(), value_bytes + order.len() * 16);
     let mut kept = Vec::new();
+    let mut comparators = Comparators::default();
     for same in order.chunk_by(|a, b| a.leading == b.leading && key(a) == key(b)) {
-        let left = left_of_key(format, changes, same)?;
+        let left = left_of_key(format, changes, &mut comparators, same)?;
         match left {
             Left::Unchanged => continue,
             Left::Deleted => entries.delete(key(&same[0])),
@@ -120,7 +123,12 @@ fn encode_values(format: &RowFormat, change: &ChangeBatch) -> Result<Option<Rows
     )
 }
 
-fn left_of_key(format: &RowFormat, changes: &[ChangeBatch], same: &[Change]) -> Result<Left> {
+fn left_of_key(
+    format: &RowFormat,
+    changes: &[ChangeBatch],
+    comparators: &mut Comparators,
+    same: &[Change],
+) -> Result<Left> {
     let row = |c: &Change| Left::Row {
         batch: c.batch,
         row: c.row,
@@ -129,26 +137,64 @@ fn left_of_key(format: &RowFormat, changes: &[ChangeBatch], same: &[Change]) -> 
         [one] if one.weight == 1 => Ok(row(one)),
         [one] if one.weight == -1 => Ok(Left::Deleted),
         [one] if one.weight == 0 => Ok(Left::Unchanged),
-        [a, b] if a.weight == -1 && b.weight == 1 => Ok(row(b)),
-        [a, b] if a.weight == 1 && b.weight == -1 => Ok(row(a)),
+        [a, b] if a.weight + b.weight == 0 && a.weight.abs() == 1 => {
+            // Equal rows cancel, whether the key is there (a row that goes and comes back) or not.
+            if comparators.are_equal(format, changes, a, b)? {
+                return Ok(Left::Unchanged);
+            }
+            Ok(row(if a.weight == 1 { a } else { b }))
+        }
         many => left_of_many(format, changes, many),
+    }
+}
+
+/// Comparators of value columns between two batches, made when first needed.
+#[derive(Default)]
+struct Comparators(HashMap<(u32, u32), Vec<DynComparator>>);
+
+impl Comparators {
+    fn are_equal(
+        &mut self,
+        format: &RowFormat,
+        changes: &[ChangeBatch],
+        a: &Change,
+        b: &Change,
+    ) -> Result<bool> {
+        let columns = match self.0.entry((a.batch, b.batch)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let rows = |c: &Change| changes[c.batch as usize].rows();
+                let column = |&c: &usize| {
+                    make_comparator(rows(a).column(c), rows(b).column(c), SortOptions::default())
+                };
+                let made = format.value_columns.iter().map(column);
+                new.insert(made.collect::<std::result::Result<_, _>>()?)
+            }
+        };
+        Ok(columns
+            .iter()
+            .all(|compare| compare(a.row as usize, b.row as usize).is_eq()))
     }
 }
 
 /// Sums the weights of equal rows of one key.
 fn left_of_many(format: &RowFormat, changes: &[ChangeBatch], same: &[Change]) -> Result<Left> {
-    let mut rows: Vec<(Cow<'static, [u8]>, i64, &Change)> = Vec::with_capacity(same.len());
+    let mut rows: Vec<(Vec<u8>, i64, &Change)> = Vec::with_capacity(same.len());
     for change in same {
-        let single = ChangeBatch::inserts(
-            changes[change.batch as usize]
-                .rows()
-                .slice(change.row as usize, 1),
-        );
-        let value = encode_values(format, &single)?;
+        let row = changes[change.batch as usize]
+            .rows()
+            .slice(change.row as usize, 1);
+        let value = encode_values(format, &ChangeBatch::inserts(row))?;
         let value = value.map_or(Vec::new(), |v| v.row(0).data().to_vec());
-        match rows.iter_mut().find(|(known, _, _)| **known == *value) {
-            Some((_, weight, _)) => *weight += change.weight,
-            None => rows.push((Cow::Owned(value), change.weight, change)),
+        match rows.iter_mut().find(|(known, _, _)| *known == value) {
+            Some((_, weight, source)) => {
+                *weight += change.weight;
+                // Of equal rows an inserted one is taken: its batch has its values encoded.
+                if change.weight > 0 {
+                    *source = change;
+                }
+            }
+            None => rows.push((value, change.weight, change)),
         }
     }
     rows.retain(|(_, weight, _)| *weight != 0);
@@ -156,46 +202,12 @@ fn left_of_many(format: &RowFormat, changes: &[ChangeBatch], same: &[Change]) ->
     match (inserted.next(), inserted.next()) {
         (None, _) if rows.is_empty() => Ok(Left::Unchanged),
         (None, _) => Ok(Left::Deleted),
-        (Some((_, 1, change)), None) => {
-            // Of equal rows any one will do, but its batch must be one whose values are encoded.
-            let inserted =
-                |c: &&Change| c.weight > 0 && c.batch == change.batch && c.row == change.row;
-            let same_row = same.iter().find(inserted).unwrap_or(change);
-            let source = if same_row.weight > 0 {
-                same_row
-            } else {
-                find_inserted_equal(format, changes, same, change)?
-            };
-            Ok(Left::Row {
-                batch: source.batch,
-                row: source.row,
-            })
-        }
+        (Some((_, 1, source)), None) => Ok(Left::Row {
+            batch: source.batch,
+            row: source.row,
+        }),
         _ => Err(Error::internal("two rows have the same unique key")),
     }
-}
-
-/// A change with a positive weight whose row equals that of `like`.
-fn find_inserted_equal<'a>(
-    format: &RowFormat,
-    changes: &[ChangeBatch],
-    same: &'a [Change],
-    like: &Change,
-) -> Result<&'a Change> {
-    let encode = |c: &Change| -> Result<Option<Rows>> {
-        let rows = changes[c.batch as usize].rows().slice(c.row as usize, 1);
-        encode_values(format, &ChangeBatch::inserts(rows))
-    };
-    let wanted = encode(like)?;
-    for change in same.iter().filter(|c| c.weight > 0) {
-        let value = encode(change)?;
-        if value.as_ref().map(|v| v.row(0).data()) == wanted.as_ref().map(|v| v.row(0).data()) {
-            return Ok(change);
-        }
-    }
-    Err(Error::internal(
-        "an inserted row was lost among the changes of its key",
-    ))
 }
 
 /// Each key was there before as often as its changes imply.
