@@ -3,6 +3,8 @@
 //! The Postgres server and the library are both clients of [`Session`]. It plans and runs
 //! statements; how results are written to a wire is not its concern.
 
+pub mod dml;
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
