@@ -19,13 +19,13 @@ mod copy;
 mod describe;
 mod insert;
 mod plan;
-mod relation;
+pub mod relation;
 mod rewrite;
 mod target;
 #[cfg(test)]
 mod tests;
 mod text;
-mod transaction;
+pub mod transaction;
 mod values;
 
 use datafusion::arrow::array::RecordBatch;
