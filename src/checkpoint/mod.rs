@@ -17,6 +17,25 @@
 //! what to retain, what to merge) are pure functions in [`decide`]; the clock and faults are
 //! injected.
 
+pub mod blob;
+pub mod decide;
+pub mod fault;
+pub mod format;
+pub mod lease;
+pub mod load;
+pub mod local;
+pub mod location;
+pub mod object;
+mod open;
+mod retain;
+mod source_log;
+
+pub use load::{LoadedRun, RunLoader};
+pub use location::{
+    Checkpoint, CheckpointStats, Expectation, Identity, Resume, ResumePoint, StateReceipt,
+};
+pub use open::CheckpointLocation;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -57,3 +76,8 @@ pub struct CommitEntry {
     /// Rows of `streaming_metrics_log` for this batch, one per view, as JSON objects.
     pub metrics: Vec<serde_json::Value>,
 }
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

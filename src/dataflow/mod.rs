@@ -18,6 +18,7 @@ pub mod entries;
 pub mod expression;
 pub mod graph;
 pub mod join;
+pub mod number;
 pub mod numbers;
 pub mod operator;
 pub mod plan;
@@ -26,3 +27,8 @@ pub mod rows;
 pub mod stateless;
 pub mod unnest;
 pub mod view_storage;
+
+#[cfg(test)]
+pub mod testing;
+#[cfg(test)]
+mod tests;

@@ -47,3 +47,6 @@ impl TableId {
         Self(hash.max(1))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use crate::catalog::definition::EmitMode;
 
+pub(crate) use keys::leading_bytes;
 pub use operator::AggregateOperator;
 
 /// One aggregate call.

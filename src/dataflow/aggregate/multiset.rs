@@ -9,10 +9,11 @@
 use datafusion::arrow::array::{Array, ArrayRef, BinaryArray, UInt32Array};
 use datafusion::arrow::compute::{concat, take};
 
-use super::columns::{StateColumn, read_integer, write_signed};
+use super::columns::StateColumn;
 use super::keys::binary_from;
 use super::plan::{MultisetKind, MultisetPlan};
 use crate::dataflow::entries::Entries;
+use crate::dataflow::number::{read_integer, write_signed};
 use crate::error::{Error, Result};
 use crate::state::{StateScan, StateSnapshot};
 

@@ -7,7 +7,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use rayon::prelude::*;
 
 use super::AggregateRequest;
-use super::columns::{read_integer, write_signed};
 use super::input::{BatchInput, evaluate};
 use super::keys::KeyFormat;
 use super::plan::AggregatePlan;
@@ -15,6 +14,7 @@ use super::shard::{Closing, Shard, ShardOutput, Shared};
 use crate::catalog::definition::EmitMode;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
+use crate::dataflow::number::{read_integer, write_signed};
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use crate::error::{Error, Result};
 use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};

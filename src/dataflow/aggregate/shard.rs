@@ -19,7 +19,7 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use super::EventTimeGroup;
 use super::cells;
-use super::columns::{StateColumn, read_integer, write_signed};
+use super::columns::StateColumn;
 use super::input::BatchInput;
 use super::keys::{BatchKeys, GroupKeys, KeyFormat, to_integers};
 use super::multiset::{self, Delta, TouchedGroups};
@@ -27,6 +27,7 @@ use super::output::{self, GroupState};
 use super::plan::AggregatePlan;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::Entries;
+use crate::dataflow::number::{read_integer, write_signed};
 use crate::error::{Error, Result};
 use crate::state::{StateSnapshot, TableId};
 

@@ -2,7 +2,7 @@
 
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 use datafusion::physical_expr::aggregate::LoweredAggregateBuilder;
-use datafusion::logical_expr::PhysicalPlanningContext;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use std::sync::Arc;
 
 use super::event_time::{self, EventTime};

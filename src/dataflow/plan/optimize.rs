@@ -33,7 +33,12 @@ pub fn optimize(plan: &LogicalPlan, state: &SessionState) -> Result<LogicalPlan>
 /// The state under which recomputed plans are made: one partition, since parallelism belongs to
 /// the pipelines, and no dynamic filters, which a plan that runs again would keep.
 pub fn recompute_state(state: &SessionState) -> Arc<SessionState> {
-    let mut config = state.config().clone().with_target_partitions(1);
+    // A state that is built with default catalogs puts fresh ones in the shared list of catalogs.
+    let mut config = state
+        .config()
+        .clone()
+        .with_target_partitions(1)
+        .with_create_default_catalog_and_schema(false);
     let optimizer = &mut config.options_mut().optimizer;
     optimizer.enable_dynamic_filter_pushdown = false;
     optimizer.enable_topk_dynamic_filter_pushdown = false;
