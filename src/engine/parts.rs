@@ -1,0 +1,110 @@
+//! What the engine is given: the seams to the catalog, to planning and to history.
+//!
+//! The engine knows no SQL text and no catalog file; it asks through these traits, so that a
+//! simulation can stand in for all of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+
+use crate::catalog::definition::{CatalogObject, PipelineDefinition};
+use crate::clock::ClockRef;
+use crate::connectors::{ConnectorEnvironment, DeadLetter};
+use crate::error::Result;
+use crate::log::DurableLog;
+use crate::state::MemoryBudget;
+
+/// Looks definitions up; always answers from memory.
+pub trait Definitions: Send + Sync {
+    /// An object by name.
+    fn object(&self, name: &str) -> Option<CatalogObject>;
+    /// All objects, in the order of their creation.
+    fn objects(&self) -> Vec<CatalogObject>;
+    /// A pipeline's settings.
+    fn pipeline(&self, name: &str) -> Option<PipelineDefinition>;
+    /// A secret's value, for connectors only.
+    fn secret(&self, name: &str) -> Option<String>;
+}
+
+/// Turns the text of a stored query into a bound plan.
+#[async_trait]
+pub trait Binder: Send + Sync {
+    /// Binds and analyzes a query over the catalog's relations; not optimized.
+    async fn bind(&self, query: &str) -> Result<LogicalPlan>;
+    /// The planning session's state: optimizer rules and functions.
+    fn state(&self) -> SessionState;
+}
+
+/// Keeps history. Writes are idempotent by their keys, so that a replayed batch tells the same.
+pub trait History: Send + Sync {
+    /// Rows of `streaming_metrics_log` of one batch of one pipeline.
+    fn record_metrics(&self, pipeline: &str, batch_id: u64, rows: &[serde_json::Value]);
+    /// The newest batch of a pipeline that the metrics log holds.
+    fn last_metrics_batch(&self, pipeline: &str) -> Option<u64>;
+    /// A row of `streaming_events`.
+    fn record_event(&self, event: Event);
+    /// Rows of `streaming_dead_letters` of one batch; numbered by their order in the batch.
+    fn record_dead_letters(&self, stream: &str, pipeline: &str, batch_id: u64, rows: &[DeadLetter]);
+    /// The newest batch of a pipeline that the catalog knows to be committed, `None` if none.
+    fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Option<u64>;
+    /// Remembers a committed batch; need not be synced.
+    fn record_known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid, batch_id: u64);
+}
+
+/// A row of `streaming_events`.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+    /// `created`, `started`, `stopped`, `failed`, `retried`, `recovered`, ….
+    pub kind: &'static str,
+    /// The object it happened to.
+    pub object: String,
+    /// Its pipeline, if any.
+    pub pipeline: Option<String>,
+    /// The batch, if any.
+    pub batch_id: Option<u64>,
+    /// Details.
+    pub detail: serde_json::Value,
+}
+
+impl EngineParts {
+    /// What connectors get from the engine.
+    pub(super) fn connector_environment(
+        &self,
+        source_log: Option<Arc<dyn crate::connectors::SourceLog>>,
+        retain_batches: usize,
+    ) -> ConnectorEnvironment {
+        let definitions = Arc::clone(&self.definitions);
+        ConnectorEnvironment {
+            source_log,
+            secrets: Arc::new(move |name| definitions.secret(name)),
+            retain_batches,
+            ..ConnectorEnvironment::new(Some(Arc::clone(&self.log)), self.clock.clone())
+        }
+    }
+}
+
+/// Everything an engine is built from.
+#[derive(Clone)]
+pub struct EngineParts {
+    /// The database's directory.
+    pub data_dir: PathBuf,
+    /// Where time comes from.
+    pub clock: ClockRef,
+    /// Shared budget for state.
+    pub budget: Arc<MemoryBudget>,
+    /// The durable log.
+    pub log: Arc<DurableLog>,
+    /// Definitions.
+    pub definitions: Arc<dyn Definitions>,
+    /// Planning.
+    pub binder: Arc<dyn Binder>,
+    /// History.
+    pub history: Arc<dyn History>,
+    /// Pipelines run; false: they are opened for reading and stay stopped.
+    pub run_pipelines: bool,
+}
