@@ -76,7 +76,7 @@ impl PublicSchema {
         match &object.definition {
             Definition::Table(_) => self
                 .rows
-                .table_provider(&alive(&self.parts)?, object)
+                .table_provider(alive(&self.parts)?.as_ref(), object)
                 .map_err(planning::external),
             Definition::View(view) => {
                 let state = self.session_state()?;
