@@ -17,6 +17,7 @@ use super::plan::StatementPlanner;
 use super::target::{CatalogLookup, Target, Verb};
 use super::transaction::{Transaction, TransactionMark};
 use crate::error::{Error, Result, sqlstate};
+use crate::log::LogPosition;
 use crate::log::tables::overlay::Layer;
 
 /// An open `COPY … FROM STDIN`.
@@ -26,6 +27,8 @@ pub struct CopyRows {
     state: SessionState,
     planner: Arc<dyn StatementPlanner>,
     mark: TransactionMark,
+    /// position of the view that the first rows were checked against
+    base: LogPosition,
     layer: Layer,
     bytes: usize,
     rows: u64,
@@ -48,6 +51,7 @@ impl CopyRows {
             state,
             planner,
             mark: transaction.mark(),
+            base: transaction.view().position(),
             layer: Layer::new(),
             bytes: 0,
             rows: 0,
@@ -113,7 +117,7 @@ impl CopyRows {
     /// Adds all rows to the transaction; their number.
     pub fn finish(self, transaction: &mut Transaction) -> u64 {
         if let Some(layout) = &self.target.layout {
-            transaction.add(layout, self.layer);
+            transaction.add(layout, self.layer, self.base);
         }
         self.rows
     }

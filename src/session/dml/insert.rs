@@ -312,7 +312,8 @@ impl<'a> InsertSink<'a> {
     /// Adds what was taken to the transaction; number of rows, and the rows if they are kept.
     pub fn finish(self, transaction: &mut Transaction) -> (u64, Vec<RecordBatch>) {
         if let Some(layout) = &self.target.layout {
-            transaction.add(layout, self.layer);
+            let base = transaction.view().position();
+            transaction.add(layout, self.layer, base);
         }
         (self.rows, self.kept)
     }

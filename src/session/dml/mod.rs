@@ -21,6 +21,7 @@ mod insert;
 mod plan;
 pub mod relation;
 mod rewrite;
+mod session;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use target::CatalogLookup;
 pub use transaction::{Transaction, TransactionMark};
 
 use crate::error::Result;
+use crate::sql::statement::Statement;
 use plan::Planning;
 use target::Target;
 
@@ -76,6 +78,21 @@ impl DmlContext<'_> {
             parameters: self.parameters,
         }
     }
+}
+
+/// How often a statement outside a block is tried before its conflict is told.
+pub const ATTEMPTS_MAX: u32 = 1000;
+
+/// A statement outside a block that may simply run again after a conflict (40001).
+pub fn may_run_again(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Truncate(_)
+            | Statement::Execute { .. }
+    )
 }
 
 /// Runs an `INSERT`.

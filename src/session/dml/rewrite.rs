@@ -169,7 +169,8 @@ pub(super) async fn update(
     let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
     let returning =
         super::returning(&dml.planning(), &target, update.returning.as_ref(), kept).await?;
-    dml.transaction.add(&layout, layer);
+    let base = dml.transaction.view().position();
+    dml.transaction.add(&layout, layer, base);
     Ok(DmlResult { rows, returning })
 }
 
@@ -223,7 +224,8 @@ pub(super) async fn delete(dml: &mut DmlContext<'_>, statement: &ast::Delete) ->
     let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
     let returning =
         super::returning(&dml.planning(), &target, statement.returning.as_ref(), kept).await?;
-    dml.transaction.add(&layout, layer);
+    let base = dml.transaction.view().position();
+    dml.transaction.add(&layout, layer, base);
     Ok(DmlResult { rows, returning })
 }
 
@@ -261,8 +263,7 @@ pub(super) fn truncate(dml: &mut DmlContext<'_>, names: &[String]) -> Result<Dml
             dml.transaction.check_room(changes.bytes)?;
         }
         let layer = changes.finish(&view, &target, &layout)?;
-        drop(view);
-        dml.transaction.add(&layout, layer);
+        dml.transaction.add(&layout, layer, view.position());
     }
     Ok(DmlResult {
         rows: 0,

@@ -92,12 +92,13 @@ impl Transaction {
         self.log.set_marker(marker);
     }
 
-    /// Adds a statement's changes to a table.
-    pub(super) fn add(&mut self, layout: &Arc<TableLayout>, layer: Layer) {
+    /// Adds a statement's changes to a table; `base` is the position of the oldest view that they
+    /// rely on.
+    pub(super) fn add(&mut self, layout: &Arc<TableLayout>, layer: Layer, base: LogPosition) {
         if layer.is_empty() {
             return;
         }
-        self.base.get_or_insert(self.view.position());
+        self.base = Some(self.base.map_or(base, |earlier| earlier.min(base)));
         self.bytes += layer_bytes(&layer);
         self.layouts.insert(layout.oid(), Arc::clone(layout));
         let overlays = Arc::make_mut(&mut self.overlays);
