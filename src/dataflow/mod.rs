@@ -6,6 +6,7 @@
 pub mod aggregate;
 pub mod change;
 pub mod entries;
+pub mod measure;
 pub mod number;
 pub mod operator;
 pub mod view_storage;
