@@ -1,13 +1,40 @@
 //! The database as a library: open a directory, run SQL, read Arrow batches.
+//!
+//! ```text
+//! <data>/LOCK                 who has it open
+//! <data>/catalog/             definitions, secrets, history
+//! <data>/log/                 rows of tables and of streams without connector; log/tables: contents
+//! <data>/pipelines/P/         working state, a cache
+//! <data>/checkpoints/P/       the default checkpoint locations
+//! <data>/temporary/           what large queries spill; emptied at every start
+//! ```
+//!
+//! This is the one place where the parts are put together.
+
+mod lock;
+mod parts;
+mod seams;
+
 
 use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
 
-use crate::clock::ClockRef;
-use crate::error::Result;
-use crate::session::Session;
+use crate::catalog::pg_catalog::backends::Backends;
+use crate::clock::{ClockRef, SystemClock};
+use crate::engine::status::EngineStatus;
+use crate::error::{Error, Result, sqlstate};
+use crate::session::{Session, StatementResult, TransactionStatus};
+pub(crate) use parts::DatabaseParts;
+
+/// User of the library's own sessions.
+const LIBRARY_USER: &str = "tidemill";
+/// `--memory-limit` unless it says otherwise.
+const MEMORY_LIMIT_BYTES: usize = 1 << 30;
 
 /// How a database is opened.
 #[derive(Debug, Clone)]
@@ -20,39 +47,130 @@ pub struct DatabaseOptions {
     pub start_pipelines: bool,
 }
 
+impl Default for DatabaseOptions {
+    fn default() -> Self {
+        Self {
+            memory_limit_bytes: MEMORY_LIMIT_BYTES,
+            clock: SystemClock::shared(),
+            start_pipelines: true,
+        }
+    }
+}
+
 /// An open database. Cheap to clone; the last clone or `close` ends it.
 #[derive(Clone)]
 pub struct Database {
-    _inner: Arc<()>,
+    parts: Arc<DatabaseParts>,
 }
 
 impl Database {
-    /// Opens or creates the database in `dir`; refuses when another process holds it.
+    /// Opens or creates the database in `dir`; refuses when another process holds it (55006).
     pub async fn open(dir: &Path, options: DatabaseOptions) -> Result<Self> {
-        let _ = (dir, options);
-        unimplemented!()
+        let parts = DatabaseParts::open(dir, &options).await?;
+        Ok(Self { parts })
     }
 
     /// A new session for user `user`.
     pub fn session(&self, user: &str) -> Session {
-        let _ = user;
-        unimplemented!()
+        Session::new(self.parts.clone(), user)
     }
 
-    /// Runs statements, discarding rows.
+    /// Who is connected.
+    pub fn backends(&self) -> &Arc<Backends> {
+        &self.parts.backends
+    }
+
+    /// State of everything that runs; never blocks on a pipeline.
+    pub fn engine_status(&self) -> EngineStatus {
+        self.parts.engine().status()
+    }
+
+    /// Where this database's time comes from.
+    pub fn clock(&self) -> &ClockRef {
+        &self.parts.clock
+    }
+
+    /// Runs statements, discarding rows. Several statements without `BEGIN` are one transaction.
     pub async fn execute(&self, sql: &str) -> Result<()> {
-        let _ = sql;
-        unimplemented!()
+        let mut session = self.session(LIBRARY_USER);
+        session.begin_implicit();
+        let result = run_all(&mut session, sql).await;
+        let ended = session.end_implicit(result.is_err()).await;
+        result.and(ended)?;
+        if session.transaction_status() == TransactionStatus::Idle {
+            return Ok(());
+        }
+        Err(Error::new(
+            sqlstate::ACTIVE_TRANSACTION,
+            "the statements leave a transaction open",
+        )
+        .hint("End them with COMMIT."))
     }
 
     /// Runs one query; all its rows.
     pub async fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
-        let _ = sql;
-        unimplemented!()
+        let (_, rows) = self.stream(sql).await?;
+        rows.try_collect().await
+    }
+
+    /// Runs one query; its rows as they come.
+    pub async fn stream(
+        &self,
+        sql: &str,
+    ) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
+        let mut session = self.session(LIBRARY_USER);
+        let mut statements = session.parse(sql)?;
+        let (Some((statement, _)), true) = (statements.pop(), statements.is_empty()) else {
+            return Err(Error::new(
+                sqlstate::SYNTAX_ERROR,
+                "expected exactly one statement",
+            ));
+        };
+        match session.execute(&statement, &[]).await? {
+            StatementResult::Rows { schema, stream, .. }
+            | StatementResult::CopyOut { schema, stream, .. } => Ok((schema, stream)),
+            StatementResult::Command { .. } | StatementResult::CopyIn(_) => Err(Error::new(
+                sqlstate::SYNTAX_ERROR,
+                "the statement gives no rows",
+            )),
+        }
+    }
+
+    /// A view's changes from now on, after its contents if `snapshot`: an item per committed batch,
+    /// with `batch_id`, `change_kind` and the view's columns.
+    pub async fn subscribe(
+        &self,
+        view: &str,
+        snapshot: bool,
+    ) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
+        let name = view.replace('"', "\"\"");
+        let with = if snapshot { " WITH (SNAPSHOT)" } else { "" };
+        self.stream(&format!("SUBSCRIBE TO \"{name}\"{with}")).await
     }
 
     /// Stops: current batches commit, state is persisted.
     pub async fn close(&self) -> Result<()> {
-        unimplemented!()
+        self.parts.close().await
     }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").finish_non_exhaustive()
+    }
+}
+
+async fn run_all(session: &mut Session, sql: &str) -> Result<()> {
+    for (statement, _) in session.parse(sql)? {
+        match session.execute(&statement, &[]).await? {
+            StatementResult::Rows { stream, .. } | StatementResult::CopyOut { stream, .. } => {
+                stream.try_for_each(|_| async { Ok(()) }).await?;
+            }
+            StatementResult::Command { .. } => {}
+            StatementResult::CopyIn(_) => {
+                return Err(Error::unsupported("COPY FROM STDIN needs a client"));
+            }
+        }
+    }
+    Ok(())
 }

@@ -19,6 +19,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 pub mod connectors;
+pub mod crash_point;
 pub mod database;
 pub mod dataflow;
 pub mod engine;

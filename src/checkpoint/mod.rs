@@ -17,6 +17,26 @@
 //! what to retain, what to merge) are pure functions in [`decide`]; the clock and faults are
 //! injected.
 
+pub mod blob;
+pub mod decide;
+pub mod fault;
+pub mod format;
+pub mod lease;
+pub mod load;
+pub mod local;
+pub mod location;
+mod merge;
+pub mod object;
+mod open;
+mod retain;
+mod source_log;
+
+pub use load::{LoadedRun, RunLoader};
+pub use location::{
+    Checkpoint, CheckpointStats, Expectation, Identity, Resume, ResumePoint, StateReceipt,
+};
+pub use open::CheckpointLocation;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -30,8 +50,11 @@ pub struct OffsetEntry {
     pub batch_id: u64,
     /// Wall time of the batch, microseconds since the epoch; what `now()` means in it.
     pub batch_at_us: i64,
-    /// Watermark that this batch applies, by input relation; microseconds.
+    /// Largest event time of each watermarked input that the batch's watermark was made of.
     pub watermarks_us: BTreeMap<String, i64>,
+    /// The pipeline's watermark that this batch applies, in the unit of its event times.
+    #[serde(default)]
+    pub watermark: Option<i64>,
     /// Settings that change what the batch computes.
     pub settings: BTreeMap<String, String>,
     /// Exact range of each source, by source name; a source with nothing new is absent.
@@ -45,10 +68,20 @@ pub struct CommitEntry {
     pub batch_id: u64,
     /// Watermark that the next batch applies, by input relation; microseconds.
     pub next_watermarks_us: BTreeMap<String, i64>,
+    /// The pipeline's watermark that this batch applied.
+    #[serde(default)]
+    pub watermark: Option<i64>,
     /// Largest event time seen so far, by input relation; microseconds.
     pub event_time_max_us: BTreeMap<String, i64>,
     /// Position of every source after this batch.
     pub source_offsets: BTreeMap<String, crate::connectors::SourceOffset>,
+    /// Position of every source where its first batch began: what a view that joins later is filled
+    /// from.
+    #[serde(default)]
+    pub initial_offsets: BTreeMap<String, crate::connectors::SourceOffset>,
+    /// Sinks that have had their view's whole contents.
+    #[serde(default)]
+    pub sinks: std::collections::BTreeSet<String>,
     /// Views that have state as of this batch (a view of the pipeline that is not here has yet to
     /// be filled from its inputs' beginning), with the fingerprint of their plan.
     pub views: BTreeMap<String, String>,
@@ -57,3 +90,8 @@ pub struct CommitEntry {
     /// Rows of `streaming_metrics_log` for this batch, one per view, as JSON objects.
     pub metrics: Vec<serde_json::Value>,
 }
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,35 @@
 //! The incremental planner and its operators.
 //!
+//! ```text
+//!   LogicalPlan ──plan──► ViewPlan ──graph──► Dataflow: operators of all views of a pipeline
+//!                                               inputs ─► stateless ─► join, aggregate, … ─► view storage
+//! ```
+//!
 //! Operators are synchronous over Arrow batches; they never read a clock, never do network I/O and
-//! know nothing of checkpoints. State goes through [`operator::OperatorState`].
+//! know nothing of checkpoints. State is read from a snapshot and
+//! written as sorted runs, one per table and batch.
 
+pub mod aggregate;
+pub mod bag;
 pub mod change;
+pub mod consolidate;
+pub mod distinct;
+pub mod entries;
+pub mod expression;
+pub mod graph;
+pub mod join;
+pub mod measure;
+pub mod number;
+pub mod numbers;
 pub mod operator;
+pub mod plan;
+pub mod recompute;
+pub mod rows;
+pub mod stateless;
+pub mod unnest;
+pub mod view_storage;
+
+#[cfg(test)]
+pub mod testing;
+#[cfg(test)]
+mod tests;

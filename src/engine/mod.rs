@@ -1,28 +1,65 @@
 //! A pipeline's life: plan a batch, run it, commit it, retry with back-off, stop, tell.
 //!
-//! One task per pipeline. Decisions (what to read, when to retry, what a status is called) are pure
-//! functions in [`decide`](self); I/O sits at the edge. Absent: SQL text (the session binds it)
-//! and operators (the dataflow runs them).
+//! One task per pipeline ([`pipeline`]), one way to run a batch ([`batch`]), one way to recover
+//! ([`opening`]). Decisions (watermark, retry, what state a view is in) are pure functions in
+//! [`decide`]; I/O sits at the edge. Absent: SQL text (the session binds it) and operators (the
+//! dataflow runs them).
 
+mod batch;
+mod board;
+pub mod decide;
+mod intake;
+mod metrics;
+mod opening;
+pub mod parts;
+mod pipeline;
+mod planning;
+mod read;
+mod settings;
+mod shared;
+mod sinks;
 pub mod status;
+mod subscribe;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
+use futures::StreamExt;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
 
-use crate::catalog::definition::{CatalogObject, Options, PipelineDefinition};
+use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::connectors::{SocketReceiver, SourceRange};
 use crate::dataflow::change::ChangeBatch;
-use crate::error::Result;
+use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
+
+use parts::EngineParts;
+use pipeline::Pipeline;
+use planning::{ViewRegistry, plan_object, unknown};
+pub use read::ReadContext;
+use settings::PipelineSettings;
+use shared::{AddView, Command, PipelineShared};
+
+/// How long STOP waits for a running batch unless it says otherwise.
+pub const DEFAULT_STOP_WITHIN: Duration = Duration::from_secs(60);
 
 /// All pipelines of a database. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    _inner: Arc<()>,
+    inner: Arc<EngineInner>,
+}
+
+struct EngineInner {
+    parts: EngineParts,
+    directory: Arc<read::Directory>,
+    registry: Arc<ViewRegistry>,
+    receivers: Mutex<HashMap<String, SocketReceiver>>,
 }
 
 /// A committed batch's changes, as a subscriber gets them.
@@ -36,33 +73,85 @@ pub struct CommittedChanges {
     pub changes: Vec<ChangeBatch>,
 }
 
-/// Views pinned for one statement: every view of a pipeline is read at the same batch.
-/// Make one per statement with [`Engine::read_context`]; the first read of a pipeline pins it.
-#[derive(Clone)]
-pub struct ReadContext {
-    _inner: Arc<()>,
-}
-
-impl ReadContext {
-    /// Contents of a materialized view at the pinned batch, projected, in batches of some
-    /// thousand rows. Synchronous and lazy: call `next` off the async threads.
-    pub fn scan(
-        &self,
-        view: &str,
-        projection: &[usize],
-    ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch>> + Send>> {
-        let _ = (view, projection);
-        unimplemented!()
-    }
-
-    /// The batch a view's pipeline is pinned at; `None` before its first.
-    pub fn batch_id(&self, view: &str) -> Result<Option<u64>> {
-        let _ = view;
-        unimplemented!()
-    }
-}
-
 impl Engine {
+    /// Opens every pipeline of the catalog; each restores and runs on its own task. Returns at
+    /// once: a pipeline that cannot start says so in its status.
+    pub async fn open(parts: EngineParts) -> Result<Self> {
+        let engine = Self {
+            inner: Arc::new(EngineInner {
+                directory: Arc::default(),
+                registry: Arc::default(),
+                receivers: Mutex::default(),
+                parts,
+            }),
+        };
+        let objects = engine.inner.parts.definitions.objects();
+        let mut members: HashMap<String, (Vec<CatalogObject>, Vec<CatalogObject>)> = HashMap::new();
+        for object in &objects {
+            match &object.definition {
+                Definition::MaterializedView(view) => {
+                    members.entry(view.pipeline.clone()).or_default().0.push(object.clone());
+                }
+                Definition::Sink(sink) => {
+                    let (views, sinks) = members.entry(sink.pipeline.clone()).or_default();
+                    if !engine.is_materialized_view(&sink.from) {
+                        views.push(object.clone());
+                    }
+                    sinks.push(object.clone());
+                }
+                Definition::Stream(_) => engine.create_stream(object).await?,
+                Definition::Table(_) | Definition::View(_) => {}
+            }
+        }
+        for (name, (views, sinks)) in members {
+            let Some(definition) = engine.inner.parts.definitions.pipeline(&name) else {
+                return Err(Error::damaged(format!("the catalog has no settings of pipeline \"{name}\"")));
+            };
+            engine.spawn(&name, &definition, views, sinks)?;
+        }
+        Ok(engine)
+    }
+
+    fn is_materialized_view(&self, name: &str) -> bool {
+        self.inner
+            .parts
+            .definitions
+            .object(name)
+            .is_some_and(|o| matches!(o.definition, Definition::MaterializedView(_)))
+    }
+
+    /// Starts a pipeline's task.
+    fn spawn(
+        &self,
+        name: &str,
+        definition: &PipelineDefinition,
+        views: Vec<CatalogObject>,
+        sinks: Vec<CatalogObject>,
+    ) -> Result<Arc<PipelineShared>> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let shared = Arc::new(PipelineShared::new(name.to_owned(), definition.id, commands));
+        let mut pipeline = Pipeline::new(
+            self.inner.parts.clone(),
+            Arc::clone(&shared),
+            Arc::clone(&self.inner.registry),
+            PipelineSettings::read(&definition.options)?,
+            definition.stopped,
+        );
+        for object in &views {
+            self.inner.directory.views.write().insert(object.name.clone(), name.to_owned());
+        }
+        pipeline.objects = views;
+        pipeline.sink_objects = sinks;
+        pipeline.refresh_board();
+        self.inner.directory.pipelines.write().insert(name.to_owned(), Arc::clone(&shared));
+        tokio::spawn(pipeline.run(received));
+        Ok(shared)
+    }
+
+    fn pipeline(&self, name: &str) -> Option<Arc<PipelineShared>> {
+        self.inner.directory.pipelines.read().get(name).cloned()
+    }
+
     /// Starts (or extends) the pipeline of a new materialized view. `plan` is the bound, analyzed,
     /// not yet optimized plan of its query. Fails, leaving nothing, when the plan cannot be a view.
     pub async fn create_materialized_view(
@@ -71,95 +160,262 @@ impl Engine {
         pipeline: (&str, &PipelineDefinition),
         plan: &LogicalPlan,
     ) -> Result<()> {
-        let _ = (object, pipeline, plan);
-        unimplemented!()
+        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
+        let (name, definition) = pipeline;
+        match self.pipeline(name) {
+            Some(shared) => {
+                let add = Box::new(AddView {
+                    object: object.clone(),
+                    plan: planned,
+                });
+                shared.ask(|reply| Command::AddView(add, reply)).await?;
+                self.inner.directory.views.write().insert(object.name.clone(), name.to_owned());
+            }
+            None => {
+                let shared = self.spawn(name, definition, vec![object.clone()], Vec::new())?;
+                self.opened(&shared, object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a new pipeline is open, so that its errors are its creator's.
+    async fn opened(&self, shared: &Arc<PipelineShared>, object: &CatalogObject) -> Result<()> {
+        loop {
+            let (status, error) = {
+                let board = shared.board.lock();
+                let query = board.queries.get(&object.name).cloned().unwrap_or_default();
+                (board.pipeline.status, query)
+            };
+            match status {
+                "starting" | "restoring" => tokio::time::sleep(Duration::from_millis(1)).await,
+                "failed" => {
+                    let mut e = Error::new(
+                        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                        error.exception.unwrap_or_else(|| "the pipeline could not start".to_owned()),
+                    );
+                    if let Some(hint) = error.hint {
+                        e = e.hint(hint);
+                    }
+                    self.end_pipeline(shared).await?;
+                    self.inner.directory.views.write().remove(&object.name);
+                    return Err(e);
+                }
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// Checks that a plan can run as a view and describes its operators, without starting it:
     /// columns operator, detail, mode, state, retention (all text).
     pub fn explain(&self, object: &CatalogObject, plan: &LogicalPlan) -> Result<RecordBatch> {
-        let _ = (object, plan);
-        unimplemented!()
+        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
+        let rows = planned.explain();
+        let column = |f: &dyn Fn(&crate::dataflow::plan::ExplainRow) -> Option<String>| {
+            Arc::new(rows.iter().map(f).collect::<StringArray>()) as _
+        };
+        let mode = |incremental| if incremental { "incremental" } else { "recomputed" };
+        let schema = Arc::new(Schema::new(
+            ["operator", "detail", "mode", "state", "retention"]
+                .map(|name| Field::new(name, DataType::Utf8, true))
+                .to_vec(),
+        ));
+        Ok(RecordBatch::try_new(
+            schema,
+            vec![
+                column(&|r| Some(format!("{}{}", "  ".repeat(r.depth), r.operator_name))),
+                column(&|r| Some(r.description.detail.clone())),
+                column(&|r| Some(mode(r.description.incremental).to_owned())),
+                column(&|r| r.description.state.clone()),
+                column(&|r| r.description.retention.clone()),
+            ],
+        )?)
     }
 
-    /// Starts delivering a view's changes.
+    /// Starts delivering a view's (or stream's, table's, plain view's) changes.
     pub async fn create_sink(
         &self,
         object: &CatalogObject,
         pipeline: (&str, &PipelineDefinition),
     ) -> Result<()> {
-        let _ = (object, pipeline);
-        unimplemented!()
+        let Definition::Sink(sink) = &object.definition else {
+            return Err(Error::internal(format!("\"{}\" is no sink", object.name)));
+        };
+        let (name, definition) = pipeline;
+        match self.pipeline(name) {
+            Some(shared) => shared.ask(|reply| Command::AddSink(object.clone(), reply)).await,
+            None if self.is_materialized_view(&sink.from) => Err(unknown(&sink.from)),
+            None => {
+                let shared = self.spawn(name, definition, vec![object.clone()], vec![object.clone()])?;
+                self.opened(&shared, object).await
+            }
+        }
     }
 
     /// Makes a new stream known; a `socket` stream starts receiving.
     pub async fn create_stream(&self, object: &CatalogObject) -> Result<()> {
-        let _ = object;
-        unimplemented!()
+        let Definition::Stream(stream) = &object.definition else { return Ok(()) };
+        if stream.connector.as_deref() == Some("socket") && self.inner.parts.run_pipelines {
+            let environment = self.inner.parts.connector_environment(None, 0);
+            let receiver = SocketReceiver::start(object, &environment)?;
+            self.inner.receivers.lock().insert(object.name.clone(), receiver);
+        }
+        Ok(())
     }
 
     /// Stops and forgets an object (no dependents left); its checkpoint moves to the archive.
     pub async fn drop_object(&self, object: &CatalogObject) -> Result<()> {
-        let _ = object;
-        unimplemented!()
+        match &object.definition {
+            Definition::Stream(_) | Definition::Table(_) => {
+                let receiver = self.inner.receivers.lock().remove(&object.name);
+                if let Some(receiver) = receiver {
+                    receiver.stop().await;
+                }
+                self.inner.parts.log.forget(object.oid)
+            }
+            Definition::MaterializedView(view) => self.leave(&object.name, &view.pipeline, false).await,
+            Definition::Sink(sink) => self.leave(&object.name, &sink.pipeline, true).await,
+            Definition::View(_) => Ok(()),
+        }
+    }
+
+    /// Takes a view or sink out of its pipeline; the last one ends the pipeline.
+    async fn leave(&self, name: &str, pipeline: &str, is_sink: bool) -> Result<()> {
+        self.inner.directory.views.write().remove(name);
+        let Some(shared) = self.pipeline(pipeline) else { return Ok(()) };
+        let is_last = {
+            let board = shared.board.lock();
+            board.queries.keys().all(|k| k == name) && board.sinks.iter().all(|s| s.sink_name == name)
+        };
+        if is_last {
+            self.end_pipeline(&shared).await?;
+            self.inner.registry.remove(name);
+            return Ok(());
+        }
+        if is_sink {
+            shared.ask(|reply| Command::RemoveSink(name.to_owned(), reply)).await?;
+        }
+        shared.ask(|reply| Command::RemoveView(name.to_owned(), reply)).await
+    }
+
+    /// Ends a pipeline's task, deletes its local state and archives its checkpoint.
+    async fn end_pipeline(&self, shared: &Arc<PipelineShared>) -> Result<()> {
+        shared.ask(|reply| Command::Shutdown(true, reply)).await?;
+        self.inner.directory.pipelines.write().remove(&shared.name);
+        Ok(())
     }
 
     /// Changed options take effect at the next batch. `options` are the object's whole options.
-    pub async fn alter_options(
-        &self,
-        kind: ObjectKind,
-        name: &str,
-        options: &Options,
-    ) -> Result<()> {
-        let _ = (kind, name, options);
-        unimplemented!()
+    pub async fn alter_options(&self, kind: ObjectKind, name: &str, options: &Options) -> Result<()> {
+        match kind {
+            ObjectKind::Pipeline | ObjectKind::MaterializedView => {
+                let shared = self.pipeline_by(kind, name)?;
+                shared.ask(|reply| Command::SetOptions(options.clone(), reply)).await
+            }
+            // Sources and sinks read their options when they open.
+            _ => {
+                for shared in self.affected(name) {
+                    shared.ask(|reply| Command::Stop(DEFAULT_STOP_WITHIN, reply)).await?;
+                    shared.ask(Command::Start).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Pipelines that read a stream or table, or hold a sink, by its name.
+    fn affected(&self, name: &str) -> Vec<Arc<PipelineShared>> {
+        let uses = |shared: &&Arc<PipelineShared>| {
+            let board = shared.board.lock();
+            board.sources.iter().any(|s| s.source_name == name)
+                || board.sinks.iter().any(|s| s.sink_name == name)
+        };
+        self.inner.directory.pipelines.read().values().filter(uses).cloned().collect()
+    }
+
+    fn pipeline_by(&self, kind: ObjectKind, name: &str) -> Result<Arc<PipelineShared>> {
+        let not_there = || {
+            Error::new(sqlstate::UNDEFINED_OBJECT, format!("pipeline \"{name}\" does not exist"))
+                .hint("SHOW PIPELINES;")
+        };
+        match kind {
+            ObjectKind::Pipeline => self.pipeline(name).ok_or_else(not_there),
+            ObjectKind::Sink => {
+                let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
+                match &object.definition {
+                    Definition::Sink(sink) => self.pipeline(&sink.pipeline).ok_or_else(not_there),
+                    _ => Err(unknown(name)),
+                }
+            }
+            _ => self.inner.directory.pipeline_of(name),
+        }
     }
 
     /// Starts a stopped or failed object (view, sink, stream, pipeline by name).
     pub async fn start(&self, kind: ObjectKind, name: &str) -> Result<()> {
-        let _ = (kind, name);
-        unimplemented!()
+        if kind == ObjectKind::Stream {
+            let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
+            let running = self.inner.receivers.lock().contains_key(name);
+            if !running {
+                self.create_stream(&object).await?;
+            }
+            for shared in self.affected(name) {
+                shared.ask(Command::Start).await?;
+            }
+            return Ok(());
+        }
+        self.pipeline_by(kind, name)?.ask(Command::Start).await
     }
 
     /// Stops it at a batch border, within `within`.
     pub async fn stop(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
-        let _ = (kind, name, within);
-        unimplemented!()
+        if kind == ObjectKind::Stream {
+            let receiver = self.inner.receivers.lock().remove(name);
+            if let Some(receiver) = receiver {
+                receiver.stop().await;
+            }
+            for shared in self.affected(name) {
+                shared.ask(|reply| Command::Stop(within, reply)).await?;
+            }
+            return Ok(());
+        }
+        self.pipeline_by(kind, name)?.ask(|reply| Command::Stop(within, reply)).await
     }
 
     /// Runs what is available, then returns.
     pub async fn refresh(&self, view: &str) -> Result<()> {
-        let _ = view;
-        unimplemented!()
+        self.inner.directory.pipeline_of(view)?.ask(Command::Refresh).await
     }
 
     /// Returns when every running view took in all that was committed before the call.
     pub async fn flush(&self) -> Result<()> {
-        unimplemented!()
+        let pipelines: Vec<_> = self.inner.directory.pipelines.read().values().cloned().collect();
+        let asked = pipelines.iter().map(|shared| shared.ask(Command::Flush));
+        for answer in futures::future::join_all(asked).await {
+            answer?;
+        }
+        Ok(())
     }
 
     /// As [`Self::flush`] for one view.
     pub async fn wait_for(&self, view: &str, within: Option<Duration>) -> Result<()> {
-        let _ = (view, within);
-        unimplemented!()
-    }
-
-    /// Changes of a view (or connector-less stream) from now on, or after its snapshot, or after a
-    /// batch. Ends with an error when the subscriber lags too far or the view is dropped.
-    pub async fn subscribe(
-        &self,
-        name: &str,
-        snapshot: bool,
-        progress: bool,
-        after_batch: Option<u64>,
-    ) -> Result<(SchemaRef, BoxStream<'static, Result<CommittedChanges>>)> {
-        let _ = (name, snapshot, progress, after_batch);
-        unimplemented!()
+        let shared = self.inner.directory.pipeline_of(view)?;
+        let flushed = shared.ask(Command::Flush);
+        match within {
+            None => flushed.await,
+            Some(within) => tokio::time::timeout(within, flushed).await.map_err(|_| {
+                Error::with_kind(
+                    crate::error::ErrorKind::Cancelled,
+                    sqlstate::QUERY_CANCELED,
+                    format!("\"{view}\" did not take in all rows within {} ms", within.as_millis()),
+                )
+            })?,
+        }
     }
 
     /// A reading context for one statement.
     pub fn read_context(&self) -> ReadContext {
-        unimplemented!()
+        ReadContext::new(Arc::clone(&self.inner.directory))
     }
 
     /// Reads a stream's rows by batch, everything that is there now (for `SELECT` on a stream).
@@ -168,17 +424,67 @@ impl Engine {
         name: &str,
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let _ = (name, projection);
-        unimplemented!()
+        let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
+        self.scan_object(&object, projection).await
+    }
+
+    async fn scan_object(
+        &self,
+        object: &CatalogObject,
+        projection: &[usize],
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let (source, _) = opening::open_relation(&self.inner.parts, object, None, 0)?;
+        let start = source.initial_offset().await?;
+        let latest = source.latest_offset().await?;
+        let range = source.plan_range(0, &start, &latest, &Default::default()).await?;
+        let Some(SourceRange { start, end }) = range else {
+            return Ok(futures::stream::empty().boxed());
+        };
+        let chunks = source.read_range(0, &SourceRange { start, end }, projection).await?;
+        Ok(chunks.map(|chunk| Ok(chunk?.changes.rows().clone())).boxed())
     }
 
     /// State of everything, for the system tables; never blocks on a pipeline.
     pub fn status(&self) -> status::EngineStatus {
-        unimplemented!()
+        let mut all = status::EngineStatus::default();
+        let mut pipelines: Vec<_> = self.inner.directory.pipelines.read().values().cloned().collect();
+        pipelines.sort_by(|a, b| a.name.cmp(&b.name));
+        for shared in pipelines {
+            let board = shared.board.lock().clone();
+            all.pipelines.push(board.pipeline);
+            all.queries.extend(board.queries.into_values());
+            all.sources.extend(board.sources);
+            all.sinks.extend(board.sinks);
+            all.state_operators.extend(board.state_operators);
+            all.checkpoints.push(board.checkpoint);
+        }
+        all
     }
 
     /// Commits current batches, persists state, stops all.
     pub async fn shutdown(&self) -> Result<()> {
-        unimplemented!()
+        let receivers: Vec<_> = self.inner.receivers.lock().drain().map(|(_, r)| r).collect();
+        for receiver in receivers {
+            receiver.stop().await;
+        }
+        let pipelines: Vec<_> = self.inner.directory.pipelines.write().drain().map(|(_, p)| p).collect();
+        let asked = pipelines.iter().map(|shared| shared.ask(|reply| Command::Shutdown(false, reply)));
+        for answer in futures::future::join_all(asked).await {
+            answer?;
+        }
+        Ok(())
+    }
+
+    /// Changes of a view from now on, or after its snapshot. Ends with an error when the subscriber
+    /// lags too far or the view is dropped.
+    pub async fn subscribe(
+        &self,
+        name: &str,
+        snapshot: bool,
+        progress: bool,
+        after_batch: Option<u64>,
+    ) -> Result<(SchemaRef, BoxStream<'static, Result<CommittedChanges>>)> {
+        let shared = self.inner.directory.pipeline_of(name)?;
+        subscribe::subscribe(&shared, name, snapshot, progress, after_batch)
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::LogicalPlan;
 
 use crate::catalog::definition::{CatalogObject, PipelineDefinition};
 use crate::clock::ClockRef;
-use crate::connectors::DeadLetter;
+use crate::connectors::{ConnectorEnvironment, DeadLetter};
 use crate::error::Result;
 use crate::log::DurableLog;
 use crate::state::MemoryBudget;
@@ -69,6 +69,23 @@ pub struct Event {
     pub batch_id: Option<u64>,
     /// Details.
     pub detail: serde_json::Value,
+}
+
+impl EngineParts {
+    /// What connectors get from the engine.
+    pub(super) fn connector_environment(
+        &self,
+        source_log: Option<Arc<dyn crate::connectors::SourceLog>>,
+        retain_batches: usize,
+    ) -> ConnectorEnvironment {
+        let definitions = Arc::clone(&self.definitions);
+        ConnectorEnvironment {
+            source_log,
+            secrets: Arc::new(move |name| definitions.secret(name)),
+            retain_batches,
+            ..ConnectorEnvironment::new(Some(Arc::clone(&self.log)), self.clock.clone())
+        }
+    }
 }
 
 /// Everything an engine is built from.

@@ -3,13 +3,51 @@
 //! The Postgres server and the library are both clients of [`Session`]. It plans and runs
 //! statements; how results are written to a wire is not its concern.
 
+pub(crate) mod binding;
+mod block;
+mod context;
+mod control;
+mod copy;
+mod cursors;
+mod ddl;
+mod describe;
+pub mod dml;
+mod execute;
+mod planning;
+mod prepared;
+mod query;
+mod relations;
+mod rows;
+mod rowset;
+mod running;
+mod scope;
+pub mod settings;
+mod show;
+mod subscribe;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 
+use self::block::{Block, End};
+use self::cursors::Cursor;
+use self::scope::StatementScope;
+use self::settings::Settings;
+use self::work::Work;
+use crate::catalog::definition::CatalogObject;
+use crate::catalog::pg_catalog::backends::Backend;
+use crate::database::DatabaseParts;
 use crate::error::Result;
 use crate::sql::statement::{CopyStatement, Statement};
 use crate::types::SqlType;
@@ -99,11 +137,55 @@ pub struct StatementDescription {
 }
 
 /// One client. Not shared: a connection owns it.
+///
+/// An `INSERT` is acknowledged once it is durable; views follow by their triggers. `FLUSH` or
+/// `WAIT FOR v` returns when they have taken it in.
 pub struct Session {
-    pub(crate) _stub: Arc<()>,
+    parts: Arc<DatabaseParts>,
+    user: String,
+    backend: Arc<Backend>,
+    context: SessionContext,
+    scope: Arc<StatementScope>,
+    settings: Settings,
+    block: Block,
+    /// The open transaction's changes; `None` between transactions.
+    work: Option<Work>,
+    rows: rows::SharedRows,
+    prepared: BTreeMap<String, Arc<Statement>>,
+    /// Behind a lock only because running rows cannot be shared between threads.
+    cursors: Mutex<BTreeMap<String, Cursor>>,
+    notices: Vec<Notice>,
+    /// A statement is running: still set at the next one, it was dropped on the way.
+    is_running: bool,
+    /// Rows of a statement of this block ended with an error.
+    stream_failed: Arc<AtomicBool>,
 }
 
 impl Session {
+    pub(crate) fn new(parts: Arc<DatabaseParts>, user: &str) -> Self {
+        let scope = StatementScope::new(parts.catalog.snapshot());
+        let settings = Settings::new(user);
+        let backend = parts.backends.register(user);
+        let rows = rows::SharedRows::new();
+        let context = context::client_context(&parts, &scope, &rows, &settings, &backend, user);
+        Self {
+            parts,
+            user: user.to_owned(),
+            backend,
+            context,
+            scope,
+            settings,
+            block: Block::new(),
+            work: None,
+            rows,
+            prepared: BTreeMap::new(),
+            cursors: Mutex::default(),
+            notices: Vec::new(),
+            is_running: false,
+            stream_failed: Arc::default(),
+        }
+    }
+
     /// Parses a text into statements with their own source texts.
     pub fn parse(&self, sql: &str) -> Result<Vec<(Statement, String)>> {
         crate::sql::parse(sql)
@@ -115,8 +197,12 @@ impl Session {
         statement: &Statement,
         declared: &[Option<SqlType>],
     ) -> Result<StatementDescription> {
-        let _ = (statement, declared);
-        unimplemented!()
+        self.settle_interrupted();
+        if !control::is_transaction_control(statement) {
+            self.block.check_usable()?;
+        }
+        self.enter_scope();
+        self.describe_statement(statement, declared).await
     }
 
     /// Runs a statement. Outside a transaction block it is a transaction of its own.
@@ -126,45 +212,201 @@ impl Session {
         statement: &Statement,
         parameters: &[ScalarValue],
     ) -> Result<StatementResult> {
-        let _ = (statement, parameters);
-        unimplemented!()
+        self.settle_interrupted();
+        if control::is_transaction_control(statement) {
+            let result = self.control_transaction(statement).await;
+            if result.is_err() {
+                self.block.fail();
+            }
+            return result;
+        }
+        self.block.check_usable()?;
+        if self.block.is_idle() {
+            return self.execute_alone(statement, parameters).await;
+        }
+        self.is_running = true;
+        let result = self.execute_in_block(statement, parameters).await;
+        self.is_running = false;
+        if result.is_err() {
+            self.block.fail();
+        }
+        result
+    }
+
+    async fn execute_in_block(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        if !self.block.is_explicit() && running::concerns_committed(statement) {
+            // `INSERT …; FLUSH; SELECT …` in one message: what was said before it is committed.
+            self.commit_work().await?;
+            self.begin_work();
+        }
+        self.dispatch(statement, parameters).await
+    }
+
+    /// A statement outside a block: its own transaction. A change of rows that lost to another
+    /// transaction's runs again; each time, some other transaction got through.
+    async fn execute_alone(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        let mut attempts = 1;
+        loop {
+            let result = self.execute_once(statement, parameters).await;
+            let has_lost = result
+                .as_ref()
+                .is_err_and(|e| e.sqlstate() == crate::error::sqlstate::SERIALIZATION_FAILURE);
+            if !has_lost || !dml::may_run_again(statement) || attempts == dml::ATTEMPTS_MAX {
+                return result;
+            }
+            attempts += 1;
+        }
+    }
+
+    async fn execute_once(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        self.begin_work();
+        self.is_running = true;
+        let result = self.dispatch(statement, parameters).await;
+        let result = match result {
+            Ok(result) => self.commit_work().await.map(|()| result),
+            Err(error) => {
+                self.rollback_work();
+                Err(error)
+            }
+        };
+        self.is_running = false;
+        result
     }
 
     /// Statements of one simple-query message run as one implicit transaction, as in PostgreSQL:
     /// call `begin_implicit` before the first and `end_implicit` after the last (or the failure).
-    pub fn begin_implicit(&mut self) {}
+    pub fn begin_implicit(&mut self) {
+        self.settle_interrupted();
+        if self.block.begin_implicit() {
+            self.begin_work();
+        }
+    }
 
     /// See [`Self::begin_implicit`]; commits, or rolls back when `failed`.
     pub async fn end_implicit(&mut self, failed: bool) -> Result<()> {
-        let _ = failed;
-        Ok(())
+        self.settle_interrupted();
+        match self.block.end_implicit(failed) {
+            End::Commit => self.commit_work().await,
+            End::Rollback => {
+                self.rollback_work();
+                Ok(())
+            }
+            End::NotOpen => {
+                if failed {
+                    self.block.fail();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A statement failed outside [`Self::execute`]: while its rows were sent, by a cancel, in the
+    /// protocol. An open transaction block becomes failed; without one nothing happens.
+    pub fn fail_transaction(&mut self) {
+        self.settle_interrupted();
+        self.block.fail();
     }
 
     /// For ReadyForQuery.
     pub fn transaction_status(&self) -> TransactionStatus {
-        TransactionStatus::Idle
+        let was_interrupted = self.is_running || self.stream_failed.load(Ordering::SeqCst);
+        match self.block.status() {
+            TransactionStatus::Open if was_interrupted => TransactionStatus::Failed,
+            status => status,
+        }
+    }
+
+    /// The session's entry among the connected ones; its pid is `pg_backend_pid()`.
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+
+    /// The user's name.
+    pub fn user(&self) -> &str {
+        &self.user
     }
 
     /// Notices raised since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        Vec::new()
+        std::mem::take(&mut self.notices)
     }
 
     /// Reported parameters (`client_encoding`, `TimeZone`, …) that changed since the last call;
     /// all of them at the first.
     pub fn take_parameter_changes(&mut self) -> Vec<(String, String)> {
-        Vec::new()
+        self.settings.take_changes()
     }
 
     /// Sets a parameter from the start-up packet.
     pub fn set_startup_parameter(&mut self, name: &str, value: &str) -> Result<()> {
-        let _ = (name, value);
-        Ok(())
+        self.settings.set_startup(name, value)
     }
+
     /// Value of a parameter, such as `statement_timeout` or `TimeZone`.
     pub fn parameter(&self, name: &str) -> Option<String> {
-        let _ = name;
-        None
+        self.settings.get(name)
+    }
+
+    /// The session's parameters, shared with its own functions and tables.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Binds the stored query of a materialized view: analyzed, not optimized, with the columns
+    /// that the definition names. What the engine runs.
+    pub async fn bind_materialized_view(&mut self, object: &CatalogObject) -> Result<LogicalPlan> {
+        self.enter_scope();
+        self.bind_stored_view(object).await
+    }
+
+    fn notice(&mut self, message: impl Into<String>) {
+        self.notices.push(Notice {
+            severity: "NOTICE",
+            sqlstate: "00000",
+            message: message.into(),
+            hint: None,
+        });
+    }
+
+    fn warn(&mut self, sqlstate: &'static str, message: impl Into<String>) {
+        self.notices.push(Notice {
+            severity: "WARNING",
+            sqlstate,
+            message: message.into(),
+            hint: None,
+        });
+    }
+
+    /// What became of a statement or its rows since: a dropped future or a failed stream counts
+    /// as a failure of the block.
+    fn settle_interrupted(&mut self) {
+        let was_dropped = std::mem::take(&mut self.is_running);
+        if was_dropped && self.block.is_idle() {
+            self.rollback_work();
+        }
+        if was_dropped | self.stream_failed.swap(false, Ordering::SeqCst) {
+            self.block.fail();
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 

@@ -184,6 +184,13 @@ pub enum Statement {
         /// rows
         count: Option<u64>,
     },
+    /// `MOVE n FROM c`; `None` = ALL
+    Move {
+        /// name
+        name: String,
+        /// rows
+        count: Option<u64>,
+    },
     /// `CLOSE c | ALL` (`None`)
     CloseCursor(Option<String>),
     /// `DISCARD ALL` and its parts

@@ -15,14 +15,20 @@
 //!
 //! This is the only module that touches RocksDB. It knows no operators, views or offsets.
 
+mod cold;
 pub mod memory;
 pub mod run;
+pub mod run_file;
+pub mod snapshot;
 pub mod store;
 pub mod system;
+mod tier;
 
 pub use memory::MemoryBudget;
 pub use run::{Run, RunBuilder};
-pub use store::{StateScan, StateSnapshot, StateStore, StateStoreOptions, StateStoreStats};
+pub use snapshot::{StateScan, StateSnapshot};
+pub use store::{BaseLoader, StateStore, StateStoreOptions, StateStoreStats};
+pub use system::SystemStore;
 
 /// Identity of a state table: the first eight bytes (big endian) of every key in the store.
 /// Derived from stable names, so that adding an operator moves no other's state.
@@ -41,3 +47,6 @@ impl TableId {
         Self(hash.max(1))
     }
 }
+
+#[cfg(test)]
+mod tests;

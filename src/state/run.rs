@@ -1,15 +1,30 @@
 //! A sorted immutable run: unique keys in byte order, each with a value or a tombstone.
+//!
+//! All bytes of all keys lie in one buffer and all values in another, with offsets beside them:
+//! building, merging and scanning a run touches memory in order and allocates per run, never per
+//! entry. A run may also *drop tables*: it then hides every older entry of those tables, which is
+//! how the state of a dropped view goes away, in the checkpoint as in the store.
+//! The file form is in `run_file`. Deliberately absent: compression (values are short) and any
+//! index beyond the offsets; a look-up of sorted keys gallops.
 
-use crate::error::Result;
+use std::ops::Range;
+
+use super::TableId;
+
+/// Length of the table prefix of every key.
+pub(super) const PREFIX_BYTES: usize = 8;
 
 /// Entries sorted by key; keys unique; `None` value = deleted. Cheap to share behind `Arc`.
 #[derive(Debug, Default)]
 pub struct Run {
+    /// `len + 1` offsets into `keys`, or none at all in an empty run.
     key_offsets: Vec<u64>,
     keys: Vec<u8>,
     value_offsets: Vec<u64>,
     values: Vec<u8>,
     tombstones: Vec<bool>,
+    /// Ascending tables whose older entries this run hides.
+    dropped_tables: Vec<TableId>,
 }
 
 /// Builds a run from entries that come in key order.
@@ -24,10 +39,27 @@ impl RunBuilder {
         Self::default()
     }
 
+    /// A builder with room for `entries` entries of `key_bytes` and `value_bytes` in all.
+    pub fn with_capacity(entries: usize, key_bytes: usize, value_bytes: usize) -> Self {
+        let mut run = Run::default();
+        run.reserve(entries, key_bytes, value_bytes);
+        Self { run }
+    }
+
     /// Appends an entry; `key` (with its table prefix) must be greater than the last one.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let _ = (key, value, &mut self.run);
-        unimplemented!()
+        debug_assert!(key.len() >= PREFIX_BYTES, "a key begins with its table");
+        debug_assert!(
+            self.run.is_empty() || self.run.key(self.run.len() - 1) < key,
+            "keys ascend"
+        );
+        let run = &mut self.run;
+        run.begin_offsets();
+        run.keys.extend_from_slice(key);
+        run.key_offsets.push(run.keys.len() as u64);
+        run.values.extend_from_slice(value.unwrap_or_default());
+        run.value_offsets.push(run.values.len() as u64);
+        run.tombstones.push(value.is_none());
     }
 
     /// The finished run.
@@ -42,14 +74,19 @@ impl Run {
         self.tombstones.len()
     }
 
-    /// No entries.
+    /// No entries (it may still drop tables: see [`Self::changes_nothing`]).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Neither entries nor dropped tables: applying it has no effect.
+    pub fn changes_nothing(&self) -> bool {
+        self.is_empty() && self.dropped_tables.is_empty()
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.keys.len() + self.values.len() + 17 * self.len()
+        self.keys.len() + self.values.len() + 17 * self.len() + 8 * self.dropped_tables.len()
     }
 
     /// Key `index` with its table prefix.
@@ -59,31 +96,312 @@ impl Run {
 
     /// Value `index`; `None` for a tombstone.
     pub fn value(&self, index: usize) -> Option<&[u8]> {
-        let _ = (index, &self.values, &self.value_offsets);
-        unimplemented!()
+        (!self.tombstones[index]).then(|| {
+            &self.values[self.value_offsets[index] as usize..self.value_offsets[index + 1] as usize]
+        })
+    }
+
+    /// Tables whose older entries this run hides, ascending. Its own entries are newer than that.
+    pub fn dropped_tables(&self) -> &[TableId] {
+        &self.dropped_tables
+    }
+
+    /// Makes this run hide all older entries of `tables`: the state of dropped views. It holds
+    /// for the store and, since the checkpoint keeps runs, over restarts.
+    pub fn drop_tables(&mut self, tables: &[TableId]) {
+        self.dropped_tables.extend_from_slice(tables);
+        self.dropped_tables.sort_unstable();
+        self.dropped_tables.dedup();
+    }
+
+    /// This run hides older entries of `table`.
+    pub fn drops_table(&self, table: TableId) -> bool {
+        self.dropped_tables.binary_search(&table).is_ok()
+    }
+
+    /// Indices of the entries of a table.
+    pub fn table_range(&self, table: TableId) -> Range<usize> {
+        let lower = self.lower_bound(0, &table.0.to_be_bytes());
+        let upper = match table.0.checked_add(1) {
+            Some(next) => self.lower_bound(lower, &next.to_be_bytes()),
+            None => self.len(),
+        };
+        lower..upper
+    }
+
+    /// First index at or after `from` whose key is not less than `key`. Gallops from `from`, so
+    /// that a batch of ascending keys costs the logarithm of the gaps between them.
+    pub fn lower_bound(&self, from: usize, key: &[u8]) -> usize {
+        gallop(from, self.len(), |index| self.key(index) < key)
+    }
+
+    /// As [`Self::lower_bound`] within `range` of one table, comparing keys without the prefix.
+    pub(super) fn lower_bound_in_table(&self, range: &Range<usize>, key: &[u8]) -> usize {
+        gallop(range.start, range.end, |index| {
+            &self.key(index)[PREFIX_BYTES..] < key
+        })
     }
 
     /// Concatenates runs whose key ranges do not overlap and ascend (one per operator table).
     pub fn concat(runs: Vec<Run>) -> Run {
-        let _ = runs;
-        unimplemented!()
+        let mut parts = runs.into_iter().filter(|run| !run.changes_nothing());
+        let Some(mut all) = parts.next() else {
+            return Run::default();
+        };
+        for run in parts {
+            all.append(&run);
+            all.drop_tables(&run.dropped_tables);
+        }
+        all
     }
 
     /// Merges runs, newest first; the newest entry of a key wins. `drop_tombstones` when nothing
     /// older lies below.
     pub fn merge(newest_first: &[&Run], drop_tombstones: bool) -> Run {
-        let _ = (newest_first, drop_tombstones);
-        unimplemented!()
+        let mut merged = Run::default();
+        merged.reserve(
+            newest_first.iter().map(|run| run.len()).sum(),
+            newest_first.iter().map(|run| run.keys.len()).sum(),
+            newest_first.iter().map(|run| run.values.len()).sum(),
+        );
+        let mut heads = MergeHeads::new(newest_first);
+        while let Some((age, range)) = heads.next_stretch() {
+            let run = newest_first[age];
+            if drop_tombstones {
+                merged.append_live(run, range);
+            } else {
+                merged.append_range(run, range);
+            }
+        }
+        if !drop_tombstones {
+            for run in newest_first {
+                merged.drop_tables(&run.dropped_tables);
+            }
+        }
+        merged.shrink_when_wasteful();
+        merged
     }
 
-    /// File form: blocks with checksums, an index and a footer (`checkpoint` documents it).
-    pub fn encode(&self) -> Vec<u8> {
-        unimplemented!()
+    /// Appends all entries of `other`, whose keys must come after the own ones.
+    pub fn append(&mut self, other: &Run) {
+        debug_assert!(
+            self.is_empty() || other.is_empty() || self.key(self.len() - 1) < other.key(0),
+            "keys ascend"
+        );
+        self.append_range(other, 0..other.len());
     }
 
-    /// Reads the file form; any damage is an error of kind `Damaged` that names the block.
-    pub fn decode(bytes: &[u8]) -> Result<Run> {
-        let _ = bytes;
-        unimplemented!()
+    /// A copy of a range of entries, without the dropped tables.
+    pub fn slice(&self, range: Range<usize>) -> Run {
+        let mut part = Run::default();
+        part.append_range(self, range);
+        part
     }
+
+    fn begin_offsets(&mut self) {
+        if self.key_offsets.is_empty() {
+            self.key_offsets.push(0);
+            self.value_offsets.push(0);
+        }
+    }
+
+    fn reserve(&mut self, entries: usize, key_bytes: usize, value_bytes: usize) {
+        self.key_offsets.reserve(entries + 1);
+        self.value_offsets.reserve(entries + 1);
+        self.tombstones.reserve(entries);
+        self.keys.reserve(key_bytes);
+        self.values.reserve(value_bytes);
+    }
+
+    /// A merge of much overwritten runs reserved far more than it filled.
+    fn shrink_when_wasteful(&mut self) {
+        if self.keys.capacity() / 4 > self.keys.len() / 3
+            || self.values.capacity() / 4 > self.values.len() / 3
+        {
+            self.keys.shrink_to_fit();
+            self.values.shrink_to_fit();
+            self.key_offsets.shrink_to_fit();
+            self.value_offsets.shrink_to_fit();
+            self.tombstones.shrink_to_fit();
+        }
+    }
+
+    /// Appends a range of another run's entries, whose keys must come after the own ones.
+    pub(super) fn append_range(&mut self, other: &Run, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        self.begin_offsets();
+        append_slices(
+            (&mut self.key_offsets, &mut self.keys),
+            (&other.key_offsets, &other.keys),
+            &range,
+        );
+        append_slices(
+            (&mut self.value_offsets, &mut self.values),
+            (&other.value_offsets, &other.values),
+            &range,
+        );
+        self.tombstones.extend_from_slice(&other.tombstones[range]);
+    }
+
+    /// As [`Self::append_range`] without the tombstones.
+    fn append_live(&mut self, other: &Run, range: Range<usize>) {
+        let mut start = range.start;
+        for index in range.clone() {
+            if other.tombstones[index] {
+                self.append_range(other, start..index);
+                start = index + 1;
+            }
+        }
+        self.append_range(other, start..range.end);
+    }
+}
+
+fn append_slices(
+    (to_offsets, to_bytes): (&mut Vec<u64>, &mut Vec<u8>),
+    (from_offsets, from_bytes): (&[u64], &[u8]),
+    range: &Range<usize>,
+) {
+    let (first, last) = (from_offsets[range.start], from_offsets[range.end]);
+    let base = to_bytes.len() as u64;
+    to_bytes.extend_from_slice(&from_bytes[first as usize..last as usize]);
+    to_offsets.extend(
+        from_offsets[range.start + 1..=range.end]
+            .iter()
+            .map(|offset| offset - first + base),
+    );
+}
+
+/// First index in `from..end` for which `is_before` is false; `is_before` must be true for a
+/// prefix only. Doubles its step from `from`, then searches the last step by halves.
+fn gallop(from: usize, end: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let mut low = from;
+    let mut step = 1;
+    let mut high = from;
+    while high < end && is_before(high) {
+        low = high + 1;
+        high = (high + step).min(end);
+        step *= 2;
+    }
+    // Everything before `low` is before; `high` is not (or is the end).
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The heads of a k-way merge: indices of runs, sorted by (current key, age).
+///
+/// Gives stretches instead of entries: as long as one run stays below all others, its entries are
+/// copied as a whole, so that concatenation-like merges cost a `memcpy`.
+pub(super) struct MergeHeads<'a> {
+    runs: &'a [&'a Run],
+    positions: Vec<usize>,
+    /// Run indices with entries left, smallest head first; equal keys newest first.
+    order: Vec<usize>,
+    /// Tables dropped by runs newer than run `age`, per run.
+    hidden_tables: Vec<Vec<TableId>>,
+}
+
+impl<'a> MergeHeads<'a> {
+    pub(super) fn new(newest_first: &'a [&'a Run]) -> Self {
+        let mut hidden: Vec<TableId> = Vec::new();
+        let mut hidden_tables = Vec::with_capacity(newest_first.len());
+        for run in newest_first {
+            hidden_tables.push(hidden.clone());
+            hidden.extend_from_slice(&run.dropped_tables);
+            hidden.sort_unstable();
+        }
+        let mut heads = Self {
+            runs: newest_first,
+            positions: vec![0; newest_first.len()],
+            order: Vec::with_capacity(newest_first.len()),
+            hidden_tables,
+        };
+        for age in 0..newest_first.len() {
+            heads.insert_from(0, age);
+        }
+        heads
+    }
+
+    fn head(&self, age: usize) -> &'a [u8] {
+        self.runs[age].key(self.positions[age])
+    }
+
+    /// Puts run `age` back in order among `order[from..]`, unless it is at its end.
+    fn insert_from(&mut self, from: usize, age: usize) {
+        self.skip_hidden(age);
+        if self.positions[age] == self.runs[age].len() {
+            return;
+        }
+        let key = self.head(age);
+        let at = from
+            + self.order[from..].partition_point(|&other| (self.head(other), other) < (key, age));
+        self.order.insert(at, age);
+    }
+
+    /// Moves run `age` past entries of tables that a newer run dropped.
+    fn skip_hidden(&mut self, age: usize) {
+        if self.hidden_tables[age].is_empty() {
+            return;
+        }
+        let run = self.runs[age];
+        while self.positions[age] < run.len() {
+            let table = table_of(run.key(self.positions[age]));
+            if self.hidden_tables[age].binary_search(&table).is_err() {
+                return;
+            }
+            self.positions[age] = run.table_range(table).end;
+        }
+    }
+
+    /// The next stretch of entries that stand: the run's age and its indices.
+    pub(super) fn next_stretch(&mut self) -> Option<(usize, Range<usize>)> {
+        let age = *self.order.first()?;
+        let run = self.runs[age];
+        let start = self.positions[age];
+        // Older entries of the same key lose.
+        while let Some(&older) = self.order.get(1) {
+            if self.head(older) != run.key(start) {
+                break;
+            }
+            self.order.remove(1);
+            self.positions[older] += 1;
+            self.insert_from(1, older);
+        }
+        let mut end = match self.order.get(1) {
+            Some(&other) => run.lower_bound(start + 1, self.head(other)),
+            None => run.len(),
+        };
+        if let Some(hidden) = self.next_hidden_within(age, start, end) {
+            end = hidden;
+        }
+        self.positions[age] = end;
+        self.order.remove(0);
+        self.insert_from(0, age);
+        Some((age, start..end))
+    }
+
+    /// Start of the first hidden table within `start..end` of run `age`.
+    fn next_hidden_within(&self, age: usize, start: usize, end: usize) -> Option<usize> {
+        self.hidden_tables[age]
+            .iter()
+            .map(|&table| self.runs[age].table_range(table))
+            .filter(|range| !range.is_empty() && range.start > start && range.start < end)
+            .map(|range| range.start)
+            .min()
+    }
+}
+
+/// The table of a key.
+pub(super) fn table_of(key: &[u8]) -> TableId {
+    let mut prefix = [0; PREFIX_BYTES];
+    prefix.copy_from_slice(&key[..PREFIX_BYTES]);
+    TableId(u64::from_be_bytes(prefix))
 }

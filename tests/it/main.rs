@@ -1,1 +1,15 @@
+//! Integration tests: one binary. Each test starts the real server as a process of its own and
+//! talks to it over the wire; the oracle uses the library, which the server is a client of.
 
+mod crash_points;
+mod files;
+mod harness;
+mod kafka;
+mod kill;
+mod oracle;
+mod psql;
+mod random;
+mod s3;
+mod slt;
+mod tools;
+mod word_count;

@@ -1,0 +1,42 @@
+# `make demo` and `make test` do all their own set-up; see README.md.
+# The target folder lies outside the checkout, so that a fresh clone builds warm.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/tidemill-target
+# ccache's compiler wrappers, where installed: RocksDB's C++ is the longest part of a cold build.
+export PATH := /usr/lib/ccache:$(PATH)
+
+BINARY = $(CARGO_TARGET_DIR)/debug/tidemill
+
+.PHONY: build demo test lint bench soak dist setup test-setup
+
+build: setup
+	cargo build
+
+demo: setup
+	@test -x $(BINARY) || echo "The first build compiles RocksDB and DataFusion: up to 40 minutes on two cores. Later ones take seconds."
+	cargo build --bin tidemill
+	$(BINARY) demo
+
+test: setup test-setup
+	cargo test
+
+lint: setup
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+
+# The dependencies are optimised already; only our own crate is compiled again.
+bench: setup
+	CARGO_PROFILE_DEV_OPT_LEVEL=3 CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=false CARGO_PROFILE_DEV_OVERFLOW_CHECKS=false \
+	  cargo build --bin tidemill
+	$(BINARY) bench
+
+soak: setup test-setup
+	TIDEMILL_SOAK=1 cargo test
+
+dist: setup
+	cargo build --profile dist --bin tidemill
+
+setup:
+	@.ci/setup build
+
+test-setup:
+	@.ci/setup test

@@ -1,0 +1,206 @@
+//! Changes of a transaction to the catalog: staged, then applied as one.
+//!
+//! A transaction keeps the list of its changes beside its own view of the contents. At commit the
+//! list is applied again, to whatever is newest by then; each change names the object it expects,
+//! so that two sessions cannot overwrite each other without a word.
+
+use std::sync::Arc;
+
+use super::definition::{CatalogObject, PipelineDefinition};
+use super::snapshot::{CatalogSnapshot, SecretRecord};
+use crate::error::{Error, Result, sqlstate};
+
+/// One change.
+#[derive(Debug, Clone)]
+pub enum CatalogChange {
+    /// A new relation or sink.
+    Create(Arc<CatalogObject>),
+    /// Another definition, comment or name for the object with the same identifier.
+    Replace {
+        /// Its name until now.
+        name: String,
+        /// What it becomes; the same `oid`.
+        object: Arc<CatalogObject>,
+    },
+    /// The object goes.
+    Drop {
+        /// Name.
+        name: String,
+        /// Identifier, so that a namesake created meanwhile is not hit.
+        oid: u32,
+    },
+    /// A pipeline, new or with other settings.
+    PutPipeline(String, PipelineDefinition),
+    /// A pipeline goes, once its last member went.
+    DropPipeline(String),
+    /// A new secret.
+    CreateSecret(String, SecretRecord),
+    /// Another value of a secret.
+    ReplaceSecret(String, SecretRecord),
+    /// A secret goes.
+    DropSecret(String),
+}
+
+/// A session's uncommitted changes to the catalog.
+#[derive(Debug, Clone)]
+pub struct CatalogTransaction {
+    working: Arc<CatalogSnapshot>,
+    changes: Vec<CatalogChange>,
+}
+
+/// A point to go back to; see [`CatalogTransaction::savepoint`].
+#[derive(Debug, Clone)]
+pub struct CatalogSavepoint {
+    working: Arc<CatalogSnapshot>,
+    changes: usize,
+}
+
+impl CatalogTransaction {
+    pub(super) fn new(base: Arc<CatalogSnapshot>) -> Self {
+        Self {
+            working: base,
+            changes: Vec::new(),
+        }
+    }
+
+    /// The contents as this transaction sees them, its own changes included.
+    pub fn snapshot(&self) -> Arc<CatalogSnapshot> {
+        self.working.clone()
+    }
+
+    /// The changes so far, in order.
+    pub fn changes(&self) -> &[CatalogChange] {
+        &self.changes
+    }
+
+    /// Nothing was changed.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// With nothing changed yet: sees the newest contents from now on (read committed).
+    pub fn refresh(&mut self, newest: Arc<CatalogSnapshot>) {
+        if self.changes.is_empty() {
+            self.working = newest;
+        }
+    }
+
+    /// Makes a change visible to this transaction. Refuses what cannot be applied.
+    pub fn stage(&mut self, change: CatalogChange) -> Result<()> {
+        let mut working = CatalogSnapshot::clone(&self.working);
+        apply(&mut working, &change)?;
+        self.working = Arc::new(working);
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Marks this point.
+    pub fn savepoint(&self) -> CatalogSavepoint {
+        CatalogSavepoint {
+            working: self.working.clone(),
+            changes: self.changes.len(),
+        }
+    }
+
+    /// Forgets what came after the mark.
+    pub fn rollback_to(&mut self, savepoint: &CatalogSavepoint) {
+        self.working = savepoint.working.clone();
+        self.changes.truncate(savepoint.changes);
+    }
+
+    /// The contents that a commit over `newest` makes.
+    pub(super) fn applied_to(&self, newest: &CatalogSnapshot) -> Result<CatalogSnapshot> {
+        let mut contents = newest.clone();
+        for change in &self.changes {
+            apply(&mut contents, change)?;
+        }
+        contents.check_references()?;
+        contents.bump_version();
+        Ok(contents)
+    }
+}
+
+fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
+    let (objects, pipelines, secrets) = contents.parts_mut();
+    match change {
+        CatalogChange::Create(object) => {
+            if objects.contains_key(&object.name) {
+                return Err(duplicate_relation(&object.name));
+            }
+            objects.insert(object.name.clone(), object.clone());
+        }
+        CatalogChange::Replace { name, object } => {
+            expect_object(objects.get(name), name, object.oid)?;
+            if &object.name != name && objects.contains_key(&object.name) {
+                return Err(duplicate_relation(&object.name));
+            }
+            objects.remove(name);
+            objects.insert(object.name.clone(), object.clone());
+        }
+        CatalogChange::Drop { name, oid } => {
+            expect_object(objects.get(name), name, *oid)?;
+            objects.remove(name);
+        }
+        CatalogChange::PutPipeline(name, definition) => {
+            if let Some(existing) = pipelines.get(name)
+                && existing.id != definition.id
+            {
+                return Err(changed_meanwhile("pipeline", name));
+            }
+            pipelines.insert(name.clone(), definition.clone());
+        }
+        CatalogChange::DropPipeline(name) => {
+            if pipelines.remove(name).is_none() {
+                return Err(changed_meanwhile("pipeline", name));
+            }
+        }
+        CatalogChange::CreateSecret(name, record) => {
+            if secrets.contains_key(name) {
+                return Err(duplicate_secret(name));
+            }
+            secrets.insert(name.clone(), record.clone());
+        }
+        CatalogChange::ReplaceSecret(name, record) => match secrets.get_mut(name) {
+            Some(existing) => *existing = record.clone(),
+            None => return Err(changed_meanwhile("secret", name)),
+        },
+        CatalogChange::DropSecret(name) => {
+            if secrets.remove(name).is_none() {
+                return Err(changed_meanwhile("secret", name));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn expect_object(found: Option<&Arc<CatalogObject>>, name: &str, oid: u32) -> Result<()> {
+    match found {
+        Some(object) if object.oid == oid => Ok(()),
+        _ => Err(changed_meanwhile("relation", name)),
+    }
+}
+
+/// 42P07: the name is taken.
+pub fn duplicate_relation(name: &str) -> Error {
+    Error::new(
+        sqlstate::DUPLICATE_TABLE,
+        format!("relation \"{name}\" already exists"),
+    )
+}
+
+/// 42710: the secret's name is taken.
+pub fn duplicate_secret(name: &str) -> Error {
+    Error::new(
+        sqlstate::DUPLICATE_OBJECT,
+        format!("secret \"{name}\" already exists"),
+    )
+    .hint(format!("Change its value with ALTER SECRET {name} AS '…'."))
+}
+
+fn changed_meanwhile(what: &str, name: &str) -> Error {
+    Error::new(
+        sqlstate::SERIALIZATION_FAILURE,
+        format!("could not change {what} \"{name}\": another transaction dropped or replaced it"),
+    )
+    .hint("Run the transaction again.")
+}

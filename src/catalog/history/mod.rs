@@ -1,0 +1,338 @@
+//! What happened, kept across restarts: metrics rows, events, dead letters, late rows,
+//! expectation counts.
+//!
+//! Rows are JSON values under ordered keys (see [`keys`]), so that one view's last batches are one
+//! short range scan. Every write is idempotent: a row's key says which batch or instant it belongs
+//! to, and writing it again after a crash writes the same row. Metrics rows are not forced to disk
+//! one by one: the commit log of the checkpoint carries them, and the engine puts them back.
+
+mod keys;
+pub mod rows;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use self::rows::{DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
+use crate::clock::ClockRef;
+use crate::error::{Error, Result};
+use crate::state::system::SystemStore;
+
+/// How long metrics rows are kept, in microseconds: `metrics_retention`, 7 days.
+pub const METRICS_RETENTION_US: i64 = 7 * 24 * 3600 * 1_000_000;
+/// Late rows kept for each view; more are counted, not kept.
+pub const LATE_ROWS_MAX: usize = 10_000;
+/// Rows that one step of a scan reads.
+const SCAN_ROWS: usize = 4096;
+
+/// The history store of a database.
+#[derive(Debug)]
+pub struct History {
+    store: SystemStore,
+    clock: ClockRef,
+}
+
+/// Which rows of a table a reader wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HistoryFilter {
+    /// Only this view, stream or object.
+    pub name: Option<String>,
+    /// At most this many rows, the newest of each name; `None`: all.
+    pub limit: Option<usize>,
+}
+
+impl History {
+    /// Opens or creates the store in `dir` (`<data>/catalog/history`).
+    pub fn open(dir: &Path, clock: ClockRef) -> Result<Arc<Self>> {
+        std::fs::create_dir_all(dir)?;
+        Ok(Arc::new(Self {
+            store: SystemStore::open(dir)?,
+            clock,
+        }))
+    }
+
+    /// Keeps the metrics rows of a batch. The same view and batch again replaces the row.
+    pub fn record_metrics(&self, rows: &[MetricsRow]) -> Result<()> {
+        let pairs = rows
+            .iter()
+            .map(|row| Ok((keys::metrics(&row.stream_name, row.batch_id), json(row)?)))
+            .collect::<Result<Vec<_>>>()?;
+        self.store.put_all(&pairs, false)
+    }
+
+    /// As [`Self::record_metrics`], for rows as the commit log carries them.
+    pub fn record_metrics_json(&self, rows: &[serde_json::Value]) -> Result<()> {
+        let rows = rows
+            .iter()
+            .map(|value| {
+                serde_json::from_value(value.clone())
+                    .map_err(|_| Error::damaged("a metrics row of the commit log cannot be read"))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.record_metrics(&rows)
+    }
+
+    /// Keeps an event that happens now, and forces it to disk.
+    pub fn record_event(
+        &self,
+        kind: &str,
+        object: &str,
+        batch_id: Option<u64>,
+        detail: serde_json::Value,
+    ) -> Result<()> {
+        self.put_event(&EventRow {
+            event_at: self.clock.now_us(),
+            kind: kind.to_owned(),
+            object_name: object.to_owned(),
+            pipeline: None,
+            batch_id,
+            detail,
+        })
+    }
+
+    /// Keeps an event with its own time. The same instant, object and kind again is the same row.
+    pub fn put_event(&self, event: &EventRow) -> Result<()> {
+        let key = keys::event(event.event_at, &event.object_name, &event.kind);
+        self.store.put_all(&[(key, json(event)?)], true)
+    }
+
+    /// Keeps the records of a batch that could not be used.
+    pub fn record_dead_letters(&self, rows: &[DeadLetterRow]) -> Result<()> {
+        let pairs = rows
+            .iter()
+            .map(|row| {
+                let key = keys::dead_letter(&row.stream_name, row.batch_id, &row.origin);
+                Ok((key, json(row)?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.store.put_all(&pairs, true)
+    }
+
+    /// Keeps rows of a batch that came too late, up to [`LATE_ROWS_MAX`] a view.
+    pub fn record_late_rows(&self, rows: &[LateRow]) -> Result<()> {
+        let pairs = rows
+            .iter()
+            .map(|row| {
+                let key = keys::late_row(&row.stream_name, row.batch_id, row.row_number);
+                Ok((key, json(row)?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.store.put_all(&pairs, false)?;
+        let mut names: Vec<&str> = rows.iter().map(|r| r.stream_name.as_str()).collect();
+        names.dedup();
+        names
+            .into_iter()
+            .try_for_each(|name| self.trim(keys::LATE_ROWS, name, LATE_ROWS_MAX))
+    }
+
+    /// Keeps a batch's counts of expectations.
+    pub fn record_expectations(&self, rows: &[ExpectationRow]) -> Result<()> {
+        let pairs = rows
+            .iter()
+            .map(|row| {
+                let key = keys::expectation(&row.stream_name, row.batch_id, &row.expectation_name);
+                Ok((key, json(row)?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.store.put_all(&pairs, false)
+    }
+
+    /// Where the store's times come from.
+    pub fn clock(&self) -> &ClockRef {
+        &self.clock
+    }
+
+    /// Remembers that the metrics of a pipeline's batch are here.
+    pub fn put_last_metrics_batch(&self, pipeline: &str, batch_id: u64) -> Result<()> {
+        self.put_number(keys::last_metrics(pipeline), batch_id)
+    }
+
+    /// The newest batch of a pipeline whose metrics are here.
+    pub fn last_metrics_batch(&self, pipeline: &str) -> Result<Option<u64>> {
+        self.number(&keys::last_metrics(pipeline))
+    }
+
+    /// Remembers a committed batch, so that a checkpoint put back to an older one is noticed.
+    pub fn put_known_batch(
+        &self,
+        pipeline: &str,
+        pipeline_id: uuid::Uuid,
+        batch_id: u64,
+    ) -> Result<()> {
+        self.put_number(keys::known_batch(pipeline, pipeline_id), batch_id)
+    }
+
+    /// The newest batch that a pipeline is known to have committed.
+    pub fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Result<Option<u64>> {
+        self.number(&keys::known_batch(pipeline, pipeline_id))
+    }
+
+    /// Forgets what is known of a dropped pipeline.
+    pub fn forget_pipeline(&self, pipeline: &str) -> Result<()> {
+        for table in [keys::LAST_METRICS, keys::KNOWN_BATCHES] {
+            let (lower, upper) = keys::range_of(table, pipeline);
+            self.store.delete_range(&lower, &upper)?;
+        }
+        Ok(())
+    }
+
+    fn put_number(&self, key: Vec<u8>, number: u64) -> Result<()> {
+        self.store
+            .put_all(&[(key, number.to_be_bytes().to_vec())], false)
+    }
+
+    fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.store
+            .get(key)?
+            .map(|bytes| {
+                let bytes = bytes.try_into().map_err(|_| {
+                    Error::damaged("a batch number of the history store cannot be read")
+                })?;
+                Ok(u64::from_be_bytes(bytes))
+            })
+            .transpose()
+    }
+
+    /// Metrics rows, by view and batch.
+    pub fn metrics(&self, filter: &HistoryFilter) -> Result<Vec<MetricsRow>> {
+        self.read(keys::METRICS, filter)
+    }
+
+    /// Events, oldest first; the filter's name is the object's.
+    pub fn events(&self, filter: &HistoryFilter) -> Result<Vec<EventRow>> {
+        let all = HistoryFilter::default();
+        let mut events: Vec<EventRow> = self.read(keys::EVENTS, &all)?;
+        if let Some(name) = &filter.name {
+            events.retain(|e| &e.object_name == name);
+        }
+        let surplus = filter
+            .limit
+            .map_or(0, |limit| events.len().saturating_sub(limit));
+        Ok(events.split_off(surplus))
+    }
+
+    /// Dead letters, by stream and batch.
+    pub fn dead_letters(&self, filter: &HistoryFilter) -> Result<Vec<DeadLetterRow>> {
+        self.read(keys::DEAD_LETTERS, filter)
+    }
+
+    /// Late rows that were kept, by view and batch.
+    pub fn late_rows(&self, filter: &HistoryFilter) -> Result<Vec<LateRow>> {
+        self.read(keys::LATE_ROWS, filter)
+    }
+
+    /// Expectation counts, by stream and batch.
+    pub fn expectations(&self, filter: &HistoryFilter) -> Result<Vec<ExpectationRow>> {
+        self.read(keys::EXPECTATIONS, filter)
+    }
+
+    /// Forgets the per-batch rows of a dropped object, whose namesake will count batches anew.
+    /// Its events stay.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        for table in keys::BATCH_TABLES {
+            let (lower, upper) = keys::range_of(table, name);
+            self.store.delete_range(&lower, &upper)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes metrics rows and expectation counts older than `retention_us`; called now and then.
+    pub fn apply_retention(&self, retention_us: i64) -> Result<()> {
+        let oldest_us = self.clock.now_us() - retention_us;
+        for name in self.names(keys::METRICS)? {
+            let (lower, upper) = keys::range_of(keys::METRICS, &name);
+            let Some(first_kept) = self.first_since(&lower, &upper, oldest_us)? else {
+                self.store.delete_range(&lower, &upper)?;
+                continue;
+            };
+            self.store
+                .delete_range(&lower, &keys::metrics(&name, first_kept))?;
+            let (lower, _) = keys::range_of(keys::EXPECTATIONS, &name);
+            self.store
+                .delete_range(&lower, &keys::expectation(&name, first_kept, ""))?;
+        }
+        Ok(())
+    }
+
+    /// The first batch of a view that started at `oldest_us` or later.
+    fn first_since(&self, lower: &[u8], upper: &[u8], oldest_us: i64) -> Result<Option<u64>> {
+        let mut lower = lower.to_vec();
+        loop {
+            let pairs = self.store.scan(&lower, upper, false, SCAN_ROWS)?;
+            for (_, value) in &pairs {
+                let row: MetricsRow = parse(value)?;
+                if row.batch_started_at >= oldest_us {
+                    return Ok(Some(row.batch_id));
+                }
+            }
+            match pairs.last() {
+                Some((key, _)) if pairs.len() == SCAN_ROWS => lower = keys::after(key),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Keeps only the newest `limit` rows of a name.
+    fn trim(&self, table: u8, name: &str, limit: usize) -> Result<()> {
+        let (lower, upper) = keys::range_of(table, name);
+        let newest = self.store.scan(&lower, &upper, true, limit)?;
+        match newest.last() {
+            Some((oldest_kept, _)) if newest.len() == limit => {
+                self.store.delete_range(&lower, oldest_kept)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Names that have rows in a table, found by one seek each.
+    fn names(&self, table: u8) -> Result<Vec<String>> {
+        let (mut lower, upper) = keys::range_of_table(table);
+        let mut names = Vec::new();
+        while let Some((key, _)) = self.store.scan(&lower, &upper, false, 1)?.pop() {
+            let name = keys::name_in(&key)
+                .ok_or_else(|| Error::damaged("a key of the history store cannot be read"))?;
+            lower = keys::range_of(table, &name).1;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    fn read<T: DeserializeOwned>(&self, table: u8, filter: &HistoryFilter) -> Result<Vec<T>> {
+        let Some(limit) = filter.limit else {
+            let (lower, upper) = match &filter.name {
+                Some(name) => keys::range_of(table, name),
+                None => keys::range_of_table(table),
+            };
+            let pairs = self.store.scan(&lower, &upper, false, usize::MAX)?;
+            return pairs.iter().map(|(_, value)| parse(value)).collect();
+        };
+        let names = match &filter.name {
+            Some(name) => vec![name.clone()],
+            None => self.names(table)?,
+        };
+        let mut rows = Vec::new();
+        for name in names {
+            let (lower, upper) = keys::range_of(table, &name);
+            let mut newest = self.store.scan(&lower, &upper, true, limit)?;
+            newest.reverse();
+            for (_, value) in &newest {
+                rows.push(parse(value)?);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn json<T: Serialize>(row: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(row).map_err(|_| Error::internal("a history row cannot be written as JSON"))
+}
+
+fn parse<T: DeserializeOwned>(value: &[u8]) -> Result<T> {
+    serde_json::from_slice(value)
+        .map_err(|_| Error::damaged("a row of the history store cannot be read"))
+}

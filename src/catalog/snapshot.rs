@@ -1,0 +1,323 @@
+//! The catalog's contents at one version: immutable for its readers.
+//!
+//! Names of streams, tables, views and sinks share one name space, as relations do in PostgreSQL;
+//! secrets and pipelines have one each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::FIRST_OID;
+use super::definition::{CatalogObject, Definition, OptionValue, Options, PipelineDefinition};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::statement::ObjectKind;
+
+/// An encrypted secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRecord {
+    /// When it was created or last altered, microseconds since the epoch; 0 when unknown.
+    #[serde(default)]
+    pub changed_at_us: i64,
+    /// Nonce and sealed bytes, in hexadecimal.
+    pub(super) sealed: String,
+}
+
+impl std::fmt::Debug for SecretRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretRecord(…)")
+    }
+}
+
+/// All definitions at one version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CatalogSnapshot {
+    version: u64,
+    next_oid: u32,
+    objects: BTreeMap<String, Arc<CatalogObject>>,
+    pipelines: BTreeMap<String, PipelineDefinition>,
+    secrets: BTreeMap<String, SecretRecord>,
+}
+
+impl Default for CatalogSnapshot {
+    fn default() -> Self {
+        Self {
+            version: 0,
+            next_oid: FIRST_OID,
+            objects: BTreeMap::new(),
+            pipelines: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        }
+    }
+}
+
+impl CatalogSnapshot {
+    /// Counts commits; equal versions mean equal contents.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A relation or sink by its folded name.
+    pub fn object(&self, name: &str) -> Option<&Arc<CatalogObject>> {
+        self.objects.get(name)
+    }
+
+    /// A relation or sink by its identifier.
+    pub fn object_by_oid(&self, oid: u32) -> Option<&Arc<CatalogObject>> {
+        self.objects.values().find(|o| o.oid == oid)
+    }
+
+    /// All relations and sinks, by name.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<CatalogObject>> {
+        self.objects.values()
+    }
+
+    /// A pipeline's settings.
+    pub fn pipeline(&self, name: &str) -> Option<&PipelineDefinition> {
+        self.pipelines.get(name)
+    }
+
+    /// All pipelines, by name.
+    pub fn pipelines(&self) -> impl Iterator<Item = (&String, &PipelineDefinition)> {
+        self.pipelines.iter()
+    }
+
+    /// Names of all secrets, with when they last changed.
+    pub fn secret_names(&self) -> impl Iterator<Item = (&String, i64)> {
+        self.secrets.iter().map(|(n, r)| (n, r.changed_at_us))
+    }
+
+    /// A secret exists.
+    pub fn has_secret(&self, name: &str) -> bool {
+        self.secrets.contains_key(name)
+    }
+
+    pub(super) fn secret(&self, name: &str) -> Option<&SecretRecord> {
+        self.secrets.get(name)
+    }
+
+    pub(super) fn secrets_is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    pub(super) fn next_oid(&self) -> u32 {
+        self.next_oid
+    }
+
+    pub(super) fn set_next_oid(&mut self, next_oid: u32) {
+        self.next_oid = next_oid;
+    }
+
+    pub(super) fn bump_version(&mut self) {
+        self.version += 1;
+    }
+
+    pub(super) fn parts_mut(
+        &mut self,
+    ) -> (
+        &mut BTreeMap<String, Arc<CatalogObject>>,
+        &mut BTreeMap<String, PipelineDefinition>,
+        &mut BTreeMap<String, SecretRecord>,
+    ) {
+        (&mut self.objects, &mut self.pipelines, &mut self.secrets)
+    }
+
+    /// The object of a kind and name, or the error that PostgreSQL gives (42P01, 42809).
+    pub fn require(&self, kind: ObjectKind, name: &str) -> Result<&Arc<CatalogObject>> {
+        let object = self.object(name).ok_or_else(|| undefined(kind, name))?;
+        if kind_of(&object.definition) != kind {
+            return Err(wrong_kind(object, kind));
+        }
+        Ok(object)
+    }
+
+    /// The views and materialized views that run in or the sinks that belong to a pipeline.
+    pub fn pipeline_members(&self, pipeline: &str) -> Vec<&Arc<CatalogObject>> {
+        self.objects
+            .values()
+            .filter(|o| pipeline_of(&o.definition) == Some(pipeline))
+            .collect()
+    }
+
+    /// Objects that name `name` directly, by name.
+    pub fn dependents(&self, name: &str) -> Vec<&Arc<CatalogObject>> {
+        self.objects
+            .values()
+            .filter(|o| depends_on(&o.definition).any(|d| d == name))
+            .collect()
+    }
+
+    /// All objects that need `name`, directly or not, in an order in which they can be dropped.
+    pub fn dependents_in_drop_order(&self, name: &str) -> Vec<Arc<CatalogObject>> {
+        let mut needed = BTreeSet::new();
+        let mut open = vec![name.to_owned()];
+        while let Some(next) = open.pop() {
+            for dependent in self.dependents(&next) {
+                if needed.insert(dependent.name.clone()) {
+                    open.push(dependent.name.clone());
+                }
+            }
+        }
+        let mut order: Vec<_> = self
+            .in_dependency_order()
+            .into_iter()
+            .filter(|o| needed.contains(&o.name))
+            .collect();
+        order.reverse();
+        order
+    }
+
+    /// All objects, each after everything it depends on; ties by identifier.
+    pub fn in_dependency_order(&self) -> Vec<Arc<CatalogObject>> {
+        let mut waiting: Vec<_> = self.objects.values().cloned().collect();
+        waiting.sort_by_key(|o| o.oid);
+        let mut placed = BTreeSet::new();
+        let mut order = Vec::with_capacity(waiting.len());
+        while !waiting.is_empty() {
+            let before = order.len();
+            waiting.retain(|object| {
+                let is_ready = depends_on(&object.definition)
+                    .all(|d| placed.contains(d) || !self.objects.contains_key(d));
+                if is_ready {
+                    placed.insert(object.name.clone());
+                    order.push(object.clone());
+                }
+                !is_ready
+            });
+            assert!(order.len() > before, "definitions cannot form a circle");
+        }
+        order
+    }
+
+    /// Objects whose options name a secret.
+    pub fn secret_users(&self, secret: &str) -> Vec<&Arc<CatalogObject>> {
+        let uses = |options: &Options| {
+            options
+                .values()
+                .any(|v| matches!(v, OptionValue::Secret(s) if s == secret))
+        };
+        self.objects
+            .values()
+            .filter(|o| options_of(&o.definition).is_some_and(uses))
+            .collect()
+    }
+
+    /// Everything that a definition names exists.
+    pub(super) fn check_references(&self) -> Result<()> {
+        for object in self.objects.values() {
+            if let Some(missing) =
+                depends_on(&object.definition).find(|d| !self.objects.contains_key(*d))
+            {
+                return Err(Error::new(
+                    sqlstate::DEPENDENT_OBJECTS,
+                    format!(
+                        "{} {} needs relation \"{missing}\", which another transaction dropped",
+                        kind_name(kind_of(&object.definition)),
+                        object.name
+                    ),
+                ));
+            }
+            if let Some(pipeline) = pipeline_of(&object.definition)
+                && !self.pipelines.contains_key(pipeline)
+            {
+                return Err(Error::internal(format!(
+                    "pipeline \"{pipeline}\" of \"{}\" is not in the catalog",
+                    object.name
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Relations that a definition reads, by name.
+pub fn depends_on(definition: &Definition) -> Box<dyn Iterator<Item = &String> + '_> {
+    match definition {
+        Definition::Stream(_) | Definition::Table(_) => Box::new(std::iter::empty()),
+        Definition::MaterializedView(d) => Box::new(d.depends_on.iter()),
+        Definition::View(d) => Box::new(d.depends_on.iter()),
+        Definition::Sink(d) => Box::new(std::iter::once(&d.from)),
+    }
+}
+
+/// The pipeline that a definition runs in, if it runs.
+pub fn pipeline_of(definition: &Definition) -> Option<&str> {
+    match definition {
+        Definition::MaterializedView(d) => Some(&d.pipeline),
+        Definition::Sink(d) => Some(&d.pipeline),
+        _ => None,
+    }
+}
+
+/// A definition's own options.
+pub fn options_of(definition: &Definition) -> Option<&Options> {
+    match definition {
+        Definition::Stream(d) => Some(&d.options),
+        Definition::Table(d) => Some(&d.options),
+        Definition::MaterializedView(d) => Some(&d.options),
+        Definition::Sink(d) => Some(&d.options),
+        Definition::View(_) => None,
+    }
+}
+
+/// As [`options_of`], to change them.
+pub fn options_of_mut(definition: &mut Definition) -> Option<&mut Options> {
+    match definition {
+        Definition::Stream(d) => Some(&mut d.options),
+        Definition::Table(d) => Some(&mut d.options),
+        Definition::MaterializedView(d) => Some(&mut d.options),
+        Definition::Sink(d) => Some(&mut d.options),
+        Definition::View(_) => None,
+    }
+}
+
+/// The kind of a definition.
+pub fn kind_of(definition: &Definition) -> ObjectKind {
+    match definition {
+        Definition::Stream(_) => ObjectKind::Stream,
+        Definition::Table(_) => ObjectKind::Table,
+        Definition::MaterializedView(_) => ObjectKind::MaterializedView,
+        Definition::View(_) => ObjectKind::View,
+        Definition::Sink(_) => ObjectKind::Sink,
+    }
+}
+
+/// A kind as messages write it.
+pub fn kind_name(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Stream => "stream",
+        ObjectKind::Table => "table",
+        ObjectKind::MaterializedView => "materialized view",
+        ObjectKind::View => "view",
+        ObjectKind::Sink => "sink",
+        ObjectKind::Pipeline => "pipeline",
+        ObjectKind::Secret => "secret",
+    }
+}
+
+/// A kind as statements write it.
+pub fn kind_keyword(kind: ObjectKind) -> String {
+    kind_name(kind).to_uppercase()
+}
+
+/// PostgreSQL's error for a name that is not there.
+pub fn undefined(kind: ObjectKind, name: &str) -> Error {
+    let (code, what) = match kind {
+        ObjectKind::Stream | ObjectKind::Table | ObjectKind::View | ObjectKind::MaterializedView => {
+            (sqlstate::UNDEFINED_TABLE, kind_name(kind))
+        }
+        _ => (sqlstate::UNDEFINED_OBJECT, kind_name(kind)),
+    };
+    Error::new(code, format!("{what} \"{name}\" does not exist"))
+}
+
+/// PostgreSQL's error for an object of another kind.
+pub fn wrong_kind(object: &CatalogObject, wanted: ObjectKind) -> Error {
+    let is = kind_of(&object.definition);
+    Error::new(
+        sqlstate::WRONG_OBJECT_TYPE,
+        format!("\"{}\" is not a {}", object.name, kind_name(wanted)),
+    )
+    .detail(format!("It is a {}.", kind_name(is)))
+    .hint(format!("Say {} {}.", kind_keyword(is), object.name))
+}

@@ -1,0 +1,187 @@
+//! The tables of what happened: metrics, events, dead letters, late rows, expectations.
+
+use std::collections::BTreeMap;
+
+use datafusion::arrow::array::RecordBatch;
+
+use super::SystemFacts;
+use super::columns::Columns;
+use crate::catalog::definition::{Definition, OnViolation};
+use crate::catalog::history::rows::{DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
+use crate::catalog::history::{History, HistoryFilter};
+use crate::error::Result;
+
+fn read<T>(
+    facts: Option<&SystemFacts>,
+    rows: impl FnOnce(&History) -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    match facts {
+        Some(facts) => rows(&facts.history),
+        None => Ok(Vec::new()),
+    }
+}
+
+pub(super) fn metrics_log(
+    facts: Option<&SystemFacts>,
+    filter: &HistoryFilter,
+) -> Result<RecordBatch> {
+    let rows: Vec<MetricsRow> = read(facts, |h| h.metrics(filter))?;
+    let times = Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_str())
+        .count("batch_id", |r| r.batch_id)
+        .text("run_id", |r| r.run_id.as_str())
+        .time("batch_started_at", |r| r.batch_started_at)
+        .milliseconds("trigger_execution_ms", |r| r.trigger_execution_ms)
+        .milliseconds("latest_offset_ms", |r| r.latest_offset_ms)
+        .milliseconds("get_batch_ms", |r| r.get_batch_ms)
+        .milliseconds("query_planning_ms", |r| r.query_planning_ms)
+        .milliseconds("wal_commit_ms", |r| r.wal_commit_ms)
+        .milliseconds("add_batch_ms", |r| r.add_batch_ms)
+        .milliseconds("state_commit_ms", |r| r.state_commit_ms)
+        .milliseconds("commit_offsets_ms", |r| r.commit_offsets_ms);
+    times
+        .count("num_input_rows", |r| r.num_input_rows)
+        .count("num_output_rows", |r| r.num_output_rows)
+        .number("input_rows_per_second", |r| r.input_rows_per_second)
+        .number("processed_rows_per_second", |r| r.processed_rows_per_second)
+        .count("num_late_rows", |r| r.num_late_rows)
+        .count("num_expectation_failed_rows", |r| r.num_expectation_failed_rows)
+        .count("num_dead_letter_rows", |r| r.num_dead_letter_rows)
+        .count("num_error_rows", |r| r.num_error_rows)
+        .count("state_rows_total", |r| r.state_rows_total)
+        .count("state_rows_updated", |r| r.state_rows_updated)
+        .count("state_rows_removed", |r| r.state_rows_removed)
+        .count("state_memory_bytes", |r| r.state_memory_bytes)
+        .count("state_disk_bytes", |r| r.state_disk_bytes)
+        .count("checkpoint_bytes", |r| r.checkpoint_bytes)
+        .time("watermark_at", |r| r.watermark_at)
+        .time("event_time_min_at", |r| r.event_time_min_at)
+        .time("event_time_max_at", |r| r.event_time_max_at)
+        .count("backlog_rows", |r| r.backlog_rows)
+        .count("backlog_bytes", |r| r.backlog_bytes)
+        .flag("replayed", |r| r.replayed)
+        .text("error_code", |r| r.error_code.as_deref())
+        .text("error", |r| r.error.as_deref())
+        .finish()
+}
+
+pub(super) fn events(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
+    let rows: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    Columns::of(&rows)
+        .time("event_at", |r| r.event_at)
+        .text("event", |r| r.kind.as_str())
+        .text("object_name", |r| r.object_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_deref())
+        .count("batch_id", |r| r.batch_id)
+        .json("detail", |r| Some(r.detail.to_string()))
+        .finish()
+}
+
+pub(super) fn dead_letters(
+    facts: Option<&SystemFacts>,
+    filter: &HistoryFilter,
+) -> Result<RecordBatch> {
+    let rows: Vec<DeadLetterRow> = read(facts, |h| h.dead_letters(filter))?;
+    Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_str())
+        .count("batch_id", |r| r.batch_id)
+        .time("recorded_at", |r| r.recorded_at)
+        .text("origin", |r| r.origin.as_str())
+        .bytes("raw", |r| r.raw.as_slice())
+        .text("error", |r| r.error.as_str())
+        .finish()
+}
+
+pub(super) fn late_rows(
+    facts: Option<&SystemFacts>,
+    filter: &HistoryFilter,
+) -> Result<RecordBatch> {
+    let rows: Vec<LateRow> = read(facts, |h| h.late_rows(filter))?;
+    Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_str())
+        .count("batch_id", |r| r.batch_id)
+        .time("event_time_at", |r| r.event_time_at)
+        .time("watermark_at", |r| r.watermark_at)
+        .json("row", |r| Some(r.row.clone()))
+        .finish()
+}
+
+/// An expectation of a stream; counts are `None` until a batch gave some.
+struct Expectation {
+    stream_name: String,
+    name: String,
+    condition: String,
+    on_violation: &'static str,
+    counts: Option<Counts>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    dropped: u64,
+}
+
+pub(super) fn expectations(
+    facts: Option<&SystemFacts>,
+    filter: &HistoryFilter,
+) -> Result<RecordBatch> {
+    let log: Vec<ExpectationRow> = read(facts, |h| h.expectations(filter))?;
+    let mut counts: BTreeMap<(String, String), Counts> = BTreeMap::new();
+    for row in log {
+        let sum = counts
+            .entry((row.stream_name, row.expectation_name))
+            .or_default();
+        sum.passed += row.num_passed_rows;
+        sum.failed += row.num_failed_rows;
+        sum.dropped += row.num_dropped_rows;
+    }
+    let mut rows = Vec::new();
+    if let Some(facts) = facts {
+        for object in facts.catalog.snapshot().objects() {
+            let Definition::Stream(stream) = &object.definition else {
+                continue;
+            };
+            rows.extend(stream.expectations.iter().map(|e| Expectation {
+                stream_name: object.name.clone(),
+                name: e.name.clone(),
+                condition: e.condition.clone(),
+                on_violation: match e.on_violation {
+                    OnViolation::Keep => "keep",
+                    OnViolation::DropRow => "drop row",
+                    OnViolation::FailUpdate => "fail update",
+                },
+                counts: counts.get(&(object.name.clone(), e.name.clone())).copied(),
+            }));
+        }
+    }
+    Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("expectation_name", |r| r.name.as_str())
+        .text("condition", |r| r.condition.as_str())
+        .text("on_violation", |r| r.on_violation)
+        .count("num_passed_rows", |r| r.counts.map(|c| c.passed))
+        .count("num_failed_rows", |r| r.counts.map(|c| c.failed))
+        .count("num_dropped_rows", |r| r.counts.map(|c| c.dropped))
+        .finish()
+}
+
+pub(super) fn expectations_log(
+    facts: Option<&SystemFacts>,
+    filter: &HistoryFilter,
+) -> Result<RecordBatch> {
+    let rows: Vec<ExpectationRow> = read(facts, |h| h.expectations(filter))?;
+    Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("expectation_name", |r| r.expectation_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_str())
+        .count("batch_id", |r| r.batch_id)
+        .time("batch_started_at", |r| r.batch_started_at)
+        .count("num_passed_rows", |r| r.num_passed_rows)
+        .count("num_failed_rows", |r| r.num_failed_rows)
+        .count("num_dropped_rows", |r| r.num_dropped_rows)
+        .finish()
+}

@@ -1,0 +1,110 @@
+//! Named blobs at a location: the few operations that a checkpoint needs of a disk or an object
+//! store.
+//!
+//! Whatever implements [`BlobStore`] promises: a write is whole or absent, also over a crash, and
+//! durable when it returned; the conditional writes decide races. It knows nothing of what the
+//! blobs mean. Paths are relative to the location, `/`-separated, such as `offsets/7`.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+
+/// Which content a blob has, for conditional updates: an etag or version that only the store
+/// itself reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobVersion(pub String);
+
+/// A blob and the version that was read.
+#[derive(Debug, Clone)]
+pub struct Blob {
+    /// Content.
+    pub bytes: Bytes,
+    /// For [`BlobStore::put_if_match`].
+    pub version: BlobVersion,
+}
+
+/// A blob in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobInfo {
+    /// Path below the location.
+    pub path: String,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// How a conditional write went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// Written; the blob now has this version.
+    Written(BlobVersion),
+    /// Not written: another one was there, or had come, first.
+    Lost,
+}
+
+/// An operating-system lock on the location.
+#[derive(Debug)]
+pub enum OsLock {
+    /// Held until dropped; a killed process lets go of it at once.
+    Held(File),
+    /// A living process has it.
+    Busy,
+    /// The store has no such locks: only the lease's expiry tells.
+    Unsupported,
+}
+
+/// Blobs at one location.
+#[async_trait]
+pub trait BlobStore: Send + Sync + fmt::Debug {
+    /// The location, for people; without credentials.
+    fn describe(&self) -> String;
+
+    /// Writes several blobs, replacing what is there. After an error any of them may be written,
+    /// each whole. They are written at the same time, so that they cost one wait for the disk.
+    async fn put_all(&self, blobs: Vec<(String, Bytes)>) -> Result<()>;
+
+    /// Writes several new blobs at the same time, each unless there is one. They are whole when
+    /// this returns, and durable before any later conditional write shows: so a batch's state and
+    /// its commit do not each wait for the folder.
+    async fn put_ahead(&self, blobs: Vec<(String, Bytes)>) -> Result<Vec<PutOutcome>> {
+        let puts = blobs
+            .iter()
+            .map(|(path, bytes)| self.put_if_absent(path, bytes.clone()));
+        futures::future::try_join_all(puts).await
+    }
+
+    /// Writes a blob unless there is one.
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
+
+    /// Replaces a blob if it still has `version`.
+    async fn put_if_match(
+        &self,
+        path: &str,
+        bytes: Bytes,
+        version: &BlobVersion,
+    ) -> Result<PutOutcome>;
+
+    /// Reads a blob, `None` if there is none.
+    async fn get(&self, path: &str) -> Result<Option<Blob>>;
+
+    /// Reads bytes `range` of a blob, `None` if there is none. Fewer come back where it is shorter.
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>>;
+
+    /// All blobs whose path begins with `prefix` (a folder with its `/`, or empty for all).
+    async fn list(&self, prefix: &str) -> Result<Vec<BlobInfo>>;
+
+    /// Deletes blobs; those that are not there are fine.
+    async fn delete(&self, paths: &[String]) -> Result<()>;
+
+    /// Moves blobs to `<location>.archive/<label>/`, keeping their paths.
+    async fn archive(&self, paths: &[String], label: &str) -> Result<()>;
+
+    /// Tries to lock the location for this process.
+    async fn lock(&self) -> Result<OsLock> {
+        Ok(OsLock::Unsupported)
+    }
+}

@@ -1,0 +1,482 @@
+//! Blobs as files of a folder.
+//!
+//! A write goes to a temporary name, is synced, gets its name by a rename, and then the folder is
+//! synced: after a crash it is whole or absent. Temporary files of a crash are removed when the
+//! folder is opened. The version of a file is its checksum and length: the only conditional update
+//! is the lease's, whose content differs each time and which an OS lock guards besides.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::blob::{Blob, BlobInfo, BlobStore, BlobVersion, OsLock, PutOutcome};
+use crate::error::{Error, Result, sqlstate};
+
+const TEMPORARY_SUFFIX: &str = ".tmp";
+const LOCK_FILE: &str = "lease.lock";
+
+/// Blobs in a folder of a local disk.
+#[derive(Debug, Clone)]
+pub struct LocalStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    next_temporary: AtomicU64,
+    /// Folders that exist durably, open for syncing.
+    folders: Mutex<HashMap<PathBuf, Arc<File>>>,
+    /// Folders with names of `put_ahead`, to be synced before the next conditional write shows.
+    unsynced_folders: Mutex<HashSet<PathBuf>>,
+}
+
+/// What a write meets at its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Replace,
+    Keep,
+}
+
+impl LocalStore {
+    /// The store in `root`, which is created by the first write.
+    pub fn new(root: &Path) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                root: root.to_owned(),
+                next_temporary: AtomicU64::new(0),
+                folders: Mutex::new(HashMap::new()),
+                unsynced_folders: Mutex::new(HashSet::new()),
+            }),
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = Arc::clone(&self.inner);
+        tokio::task::spawn_blocking(move || work(&inner))
+            .await
+            .map_err(|error| Error::internal(format!("file work ended abnormally: {error}")))?
+    }
+}
+
+#[async_trait]
+impl BlobStore for LocalStore {
+    fn describe(&self) -> String {
+        self.inner.root.display().to_string()
+    }
+
+    async fn put_all(&self, blobs: Vec<(String, Bytes)>) -> Result<()> {
+        let prepared = futures::future::try_join_all(blobs.into_iter().map(|(path, bytes)| {
+            self.blocking(move |inner| {
+                let target = inner.root.join(path);
+                let temporary = inner.write_temporary(&target, &bytes)?;
+                Ok((temporary, target))
+            })
+        }))
+        .await?;
+        self.blocking(move |inner| {
+            let mut folders: Vec<PathBuf> = Vec::new();
+            for (temporary, target) in prepared {
+                fs::rename(&temporary, &target).map_err(|e| file_error(&target, &e))?;
+                let folder = parent_of(&target);
+                if !folders.contains(&folder) {
+                    folders.push(folder);
+                }
+            }
+            folders.iter().try_for_each(|folder| inner.sync(folder))
+        })
+        .await
+    }
+
+    async fn put_ahead(&self, blobs: Vec<(String, Bytes)>) -> Result<Vec<PutOutcome>> {
+        futures::future::try_join_all(blobs.into_iter().map(|(path, bytes)| {
+            self.blocking(move |inner| {
+                let target = inner.root.join(path);
+                let outcome = inner.put_name(&target, &bytes, Existing::Keep)?;
+                inner.unsynced_folders.lock().insert(parent_of(&target));
+                Ok(outcome)
+            })
+        }))
+        .await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let target = self.inner.root.join(path);
+        let unsynced: Vec<PathBuf> = self.inner.unsynced_folders.lock().drain().collect();
+        let sync_ahead = async {
+            if unsynced.is_empty() {
+                return Ok(());
+            }
+            let result = self
+                .blocking({
+                    let unsynced = unsynced.clone();
+                    move |inner| unsynced.iter().try_for_each(|folder| inner.sync(folder))
+                })
+                .await;
+            if result.is_err() {
+                self.inner.unsynced_folders.lock().extend(unsynced);
+            }
+            result
+        };
+        let write = self.blocking({
+            let target = target.clone();
+            move |inner| {
+                inner
+                    .write_temporary(&target, &bytes)
+                    .map(|path| (path, bytes))
+            }
+        });
+        let (synced, written) = futures::future::join(sync_ahead, write).await;
+        let (temporary, bytes) = written?;
+        if let Err(error) = synced {
+            remove_quietly(&temporary);
+            return Err(error);
+        }
+        self.blocking(move |inner| {
+            let renamed = inner.rename(&temporary, &target, Existing::Keep)?;
+            if renamed {
+                inner.sync(&parent_of(&target))?;
+                return Ok(PutOutcome::Written(version_of(&bytes)));
+            }
+            Ok(PutOutcome::Lost)
+        })
+        .await
+    }
+
+    async fn put_if_match(
+        &self,
+        path: &str,
+        bytes: Bytes,
+        version: &BlobVersion,
+    ) -> Result<PutOutcome> {
+        let (path, version) = (path.to_owned(), version.clone());
+        self.blocking(move |inner| match inner.read(&path)? {
+            Some(current) if current.version == version => {
+                let target = inner.root.join(&path);
+                let outcome = inner.put_name(&target, &bytes, Existing::Replace)?;
+                inner.sync(&parent_of(&target))?;
+                Ok(outcome)
+            }
+            _ => Ok(PutOutcome::Lost),
+        })
+        .await
+    }
+
+    async fn get(&self, path: &str) -> Result<Option<Blob>> {
+        let path = path.to_owned();
+        self.blocking(move |inner| inner.read(&path)).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let path = path.to_owned();
+        self.blocking(move |inner| inner.read_range(&path, range))
+            .await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<BlobInfo>> {
+        let prefix = prefix.to_owned();
+        self.blocking(move |inner| {
+            let mut found = Vec::new();
+            inner.walk(&inner.root.join(&prefix), &mut found)?;
+            found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn delete(&self, paths: &[String]) -> Result<()> {
+        let paths = paths.to_vec();
+        self.blocking(move |inner| {
+            for path in paths {
+                let path = inner.root.join(path);
+                match fs::remove_file(&path) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                        return Err(file_error(&path, &e));
+                    }
+                    // Not synced: a deletion that a crash undoes is made again.
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn archive(&self, paths: &[String], label: &str) -> Result<()> {
+        let (paths, label) = (paths.to_vec(), label.to_owned());
+        self.blocking(move |inner| inner.archive(&paths, &label))
+            .await
+    }
+
+    async fn lock(&self) -> Result<OsLock> {
+        self.blocking(|inner| {
+            inner.folder(&inner.root)?;
+            inner.remove_temporaries(&inner.root)?;
+            let path = inner.root.join(LOCK_FILE);
+            let file = File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+                .map_err(|e| file_error(&path, &e))?;
+            match file.try_lock() {
+                Ok(()) => Ok(OsLock::Held(file)),
+                Err(fs::TryLockError::WouldBlock) => Ok(OsLock::Busy),
+                Err(fs::TryLockError::Error(e)) => Err(file_error(&path, &e)),
+            }
+        })
+        .await
+    }
+}
+
+impl Inner {
+    /// Writes whole content under its name; the name is durable once the folder is synced.
+    fn put_name(&self, target: &Path, bytes: &[u8], existing: Existing) -> Result<PutOutcome> {
+        let temporary = self.write_temporary(target, bytes)?;
+        Ok(if self.rename(&temporary, target, existing)? {
+            PutOutcome::Written(version_of(bytes))
+        } else {
+            PutOutcome::Lost
+        })
+    }
+
+    /// False if the target exists and is to be kept.
+    fn rename(&self, temporary: &Path, target: &Path, existing: Existing) -> Result<bool> {
+        let renamed = match existing {
+            Existing::Replace => fs::rename(temporary, target),
+            Existing::Keep => rename_unless_exists(temporary, target),
+        };
+        let Err(error) = renamed else {
+            return Ok(true);
+        };
+        remove_quietly(temporary);
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            return Ok(false);
+        }
+        Err(file_error(target, &error))
+    }
+
+    /// Writes and syncs the content under a temporary name beside `target`.
+    fn write_temporary(&self, target: &Path, bytes: &[u8]) -> Result<PathBuf> {
+        let folder = parent_of(target);
+        self.folder(&folder)?;
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
+        let temporary = folder.join(format!(".{name}.{number}{TEMPORARY_SUFFIX}"));
+        let written = File::create(&temporary).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_data()
+        });
+        if let Err(error) = written {
+            remove_quietly(&temporary);
+            // Someone may have moved the whole location away.
+            self.folders.lock().remove(&folder);
+            return Err(file_error(target, &error));
+        }
+        Ok(temporary)
+    }
+
+    fn sync(&self, folder: &Path) -> Result<()> {
+        self.folder(folder)?
+            .sync_all()
+            .map_err(|e| file_error(folder, &e))
+    }
+
+    /// An open folder, created durably with its parents if it is missing.
+    fn folder(&self, path: &Path) -> Result<Arc<File>> {
+        if let Some(folder) = self.folders.lock().get(path) {
+            return Ok(Arc::clone(folder));
+        }
+        if !path.is_dir() {
+            if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+                let parent_folder = self.folder(parent)?;
+                match fs::create_dir(path) {
+                    Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(file_error(path, &e));
+                    }
+                    _ => parent_folder
+                        .sync_all()
+                        .map_err(|e| file_error(parent, &e))?,
+                }
+            } else {
+                fs::create_dir_all(path).map_err(|e| file_error(path, &e))?;
+            }
+        }
+        let folder = Arc::new(File::open(path).map_err(|e| file_error(path, &e))?);
+        self.folders
+            .lock()
+            .insert(path.to_owned(), Arc::clone(&folder));
+        Ok(folder)
+    }
+
+    fn read(&self, path: &str) -> Result<Option<Blob>> {
+        let path = self.root.join(path);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(Blob {
+                version: version_of(&bytes),
+                bytes: bytes.into(),
+            })),
+            Err(e) if is_missing(&e) => Ok(None),
+            Err(e) => Err(file_error(&path, &e)),
+        }
+    }
+
+    fn read_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let path = self.root.join(path);
+        let read = File::open(&path).and_then(|mut file| {
+            file.seek(io::SeekFrom::Start(range.start))?;
+            let mut bytes = Vec::new();
+            file.take(range.end.saturating_sub(range.start))
+                .read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        match read {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(e) if is_missing(&e) => Ok(None),
+            Err(e) => Err(file_error(&path, &e)),
+        }
+    }
+
+    fn walk(&self, folder: &Path, found: &mut Vec<BlobInfo>) -> Result<()> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(e) if is_missing(&e) => return Ok(()),
+            Err(e) => return Err(file_error(folder, &e)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|e| file_error(folder, &e))?;
+            let path = entry.path();
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Deleted since it was listed.
+                Err(e) if is_missing(&e) => continue,
+                Err(e) => return Err(file_error(&path, &e)),
+            };
+            if metadata.is_dir() {
+                self.walk(&path, found)?;
+                continue;
+            }
+            let Some(relative) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) else {
+                continue;
+            };
+            if relative.ends_with(TEMPORARY_SUFFIX) || relative == LOCK_FILE {
+                continue;
+            }
+            found.push(BlobInfo {
+                path: relative.to_owned(),
+                bytes: metadata.len(),
+            });
+        }
+        Ok(())
+    }
+
+    fn archive(&self, paths: &[String], label: &str) -> Result<()> {
+        let mut archive_root = self.root.as_os_str().to_owned();
+        archive_root.push(".archive");
+        let archive_root = PathBuf::from(archive_root).join(label);
+        let mut folders = vec![self.root.clone()];
+        for path in paths {
+            let (from, to) = (self.root.join(path), archive_root.join(path));
+            self.folder(&parent_of(&to))?;
+            match fs::rename(&from, &to) {
+                Err(e) if is_missing(&e) => continue,
+                Err(e) => return Err(file_error(&from, &e)),
+                Ok(()) => {}
+            }
+            for folder in [parent_of(&from), parent_of(&to)] {
+                if !folders.contains(&folder) {
+                    folders.push(folder);
+                }
+            }
+        }
+        folders.iter().try_for_each(|folder| self.sync(folder))
+    }
+
+    fn remove_temporaries(&self, folder: &Path) -> Result<()> {
+        for entry in fs::read_dir(folder).map_err(|e| file_error(folder, &e))? {
+            let path = entry.map_err(|e| file_error(folder, &e))?.path();
+            if path.is_dir() {
+                self.remove_temporaries(&path)?;
+            } else if path.to_string_lossy().ends_with(TEMPORARY_SUFFIX) {
+                tracing::info!(file = %path.display(), "removed what a crash left half written");
+                remove_quietly(&path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn version_of(bytes: &[u8]) -> BlobVersion {
+    BlobVersion(format!("{:08x}-{}", crc32c::crc32c(bytes), bytes.len()))
+}
+
+fn parent_of(path: &Path) -> PathBuf {
+    path.parent()
+        .map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn remove_quietly(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(file = %path.display(), %error, "could not remove a temporary file");
+    }
+}
+
+/// Renames in one step unless the target exists; where the file system cannot, by a hard link.
+fn rename_unless_exists(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let from_c = std::ffi::CString::new(from.as_os_str().as_bytes())?;
+        let to_c = std::ffi::CString::new(to.as_os_str().as_bytes())?;
+        // SAFETY: both are valid C strings that live over the call.
+        let result = unsafe {
+            libc::renameat2(
+                libc::AT_FDCWD,
+                from_c.as_ptr(),
+                libc::AT_FDCWD,
+                to_c.as_ptr(),
+                libc::RENAME_NOREPLACE,
+            )
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) {
+            return Err(error);
+        }
+    }
+    fs::hard_link(from, to)?;
+    fs::remove_file(from)
+}
+
+fn file_error(path: &Path, error: &io::Error) -> Error {
+    let state = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => sqlstate::DISK_FULL,
+        _ => sqlstate::IO_ERROR,
+    };
+    Error::transient(
+        state,
+        format!("could not access \"{}\": {error}", path.display()),
+    )
+}

@@ -1,0 +1,191 @@
+//! Retention, and merging runs at the location: what keeps a checkpoint small.
+//!
+//! Both may run beside the next batches. Retention deletes what no retained commit needs; it reads
+//! the manifests it does not know (after a restart) before it deletes any run. A merged run takes
+//! its inputs' place in the next manifest; the inputs go when the last manifest that lists them
+//! does.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use super::decide::{plan_run_merge, retention_cutoff};
+use super::format::{self, CommitFile, Manifest};
+use super::location::{Checkpoint, LocationState};
+use super::merge;
+use crate::error::Result;
+
+/// Batches that may be over `min_batches` before deleting begins, as its divisor: fewer, larger
+/// deletions.
+const SLACK_DIVISOR: u64 = 8;
+const SLACK_BATCHES_MAX: u64 = 64;
+
+impl Checkpoint {
+    /// Deletes what the newest `min_batches` commits do not need, and merges runs where many of
+    /// one size are. Call it after commits, beside the next batch. `cold_batch` is the local cold
+    /// tier's: only below it may a merge leave out tombstones. Returns the files deleted.
+    pub async fn retain(&self, min_batches: u64, cold_batch: Option<u64>) -> Result<u64> {
+        self.shared.state.lock().cold_batch = cold_batch;
+        self.merge_runs().await?;
+        let cutoff = {
+            let state = self.shared.state.lock();
+            let newest = state.last_commit.as_ref().map(|commit| commit.batch_id);
+            let persisted = state.persisted.map(|persisted| persisted.batch_id);
+            retention_cutoff(newest, persisted, min_batches)
+        };
+        let slack = (min_batches / SLACK_DIVISOR).clamp(1, SLACK_BATCHES_MAX);
+        let oldest = {
+            let state = self.shared.state.lock();
+            state.commits.keys().next().copied().unwrap_or(cutoff)
+        };
+        if oldest + slack > cutoff {
+            return Ok(0);
+        }
+        self.read_unknown_manifests(cutoff).await?;
+        let doomed = self.shared.state.lock().doomed_files(cutoff);
+        self.shared.lease.check().await?;
+        // Entries first, runs last: what is listed is there.
+        self.shared.delete(&doomed).await?;
+        Ok(doomed.len() as u64)
+    }
+
+    /// After a restart the manifests of older commits are not known.
+    async fn read_unknown_manifests(&self, cutoff: u64) -> Result<()> {
+        let unknown: Vec<u64> = {
+            let state = self.shared.state.lock();
+            let commits = state.commits.range(cutoff..);
+            commits
+                .filter(|(_, stands_on)| stands_on.is_none())
+                .map(|(&batch_id, _)| batch_id)
+                .collect()
+        };
+        for batch_id in unknown {
+            let path = format!("commits/{batch_id}");
+            let blob = self.shared.store.get(&path).await?;
+            let commit: Option<CommitFile> =
+                blob.and_then(|blob| format::decode_one(&blob.bytes).ok());
+            // A damaged commit stands on nothing that a restart could use.
+            let stands_on = commit
+                .and_then(|commit| commit.state)
+                .and_then(|state| state.manifest_batch_id);
+            let mut state = self.shared.state.lock();
+            state.commits.insert(batch_id, Some(stands_on));
+        }
+        let unread: HashSet<u64> = {
+            let state = self.shared.state.lock();
+            let named = state
+                .commits
+                .range(cutoff..)
+                .filter_map(|(_, s)| s.flatten());
+            named
+                .filter(|manifest| !state.manifests.contains_key(manifest))
+                .collect()
+        };
+        for manifest_batch in unread {
+            let path = format!("state/{manifest_batch}.manifest");
+            let blob = self.shared.store.get(&path).await?;
+            let runs = blob
+                .and_then(|blob| Manifest::decode(&blob.bytes).ok())
+                .map_or_else(Vec::new, |manifest| manifest.runs);
+            let files = runs.into_iter().map(|run| run.file).collect();
+            self.shared
+                .state
+                .lock()
+                .manifests
+                .insert(manifest_batch, files);
+        }
+        Ok(())
+    }
+
+    /// Merges eight or more neighbouring runs of one size into one, if there are such. Returns
+    /// whether it did. Only one merge runs at a time.
+    pub async fn merge_runs(&self) -> Result<bool> {
+        let merging = &self.shared.merging;
+        if merging.swap(true, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        let result = self.merge_planned().await;
+        merging.store(false, Ordering::Release);
+        result
+    }
+
+    async fn merge_planned(&self) -> Result<bool> {
+        let shared = &self.shared;
+        let (inputs, drop_through) = {
+            let state = shared.state.lock();
+            let Some(range) = plan_run_merge(&state.runs) else {
+                return Ok(false);
+            };
+            let inputs = state.runs[range.clone()].to_vec();
+            let last = inputs.last().map(|run| run.last_batch_id);
+            let is_oldest = range.start == 0;
+            // A cold tier that is older would need the tombstones.
+            let may_drop = is_oldest && state.cold_batch.is_none_or(|cold| last <= Some(cold));
+            (inputs, last.filter(|_| may_drop))
+        };
+        let merged = merge::merge(shared, &inputs, drop_through).await?;
+        let mut state = shared.state.lock();
+        for part in &merged {
+            state.in_flight.remove(&part.file);
+        }
+        // A batch that ran again meanwhile may have taken an input away.
+        let at = state.runs.iter().position(|run| *run == inputs[0]);
+        if let Some(start) = at
+            && state.runs.get(start..start + inputs.len()) == Some(&inputs[..])
+        {
+            state.runs.splice(start..start + inputs.len(), merged);
+        }
+        Ok(true)
+    }
+}
+
+impl LocationState {
+    /// Files that nothing at or after `cutoff` needs; forgets them.
+    fn doomed_files(&mut self, cutoff: u64) -> Vec<String> {
+        let mut doomed = Vec::new();
+        let kept_offsets = self.offsets.split_off(&cutoff);
+        for batch_id in std::mem::replace(&mut self.offsets, kept_offsets) {
+            doomed.push(format!("offsets/{batch_id}"));
+        }
+        let kept_commits = self.commits.split_off(&cutoff);
+        for (batch_id, _) in std::mem::replace(&mut self.commits, kept_commits) {
+            doomed.push(format!("commits/{batch_id}"));
+        }
+        let mut named: HashSet<u64> = self.commits.values().filter_map(|s| s.flatten()).collect();
+        named.extend(
+            self.persisted
+                .and_then(|persisted| persisted.manifest_batch_id),
+        );
+        let newest = self.manifests.keys().next_back().copied();
+        self.manifests
+            .retain(|batch_id, _| named.contains(batch_id) || Some(*batch_id) == newest);
+        let mut runs: HashSet<&str> = self
+            .manifests
+            .values()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        runs.extend(self.runs.iter().map(|run| run.file.as_str()));
+        runs.extend(self.in_flight.iter().map(String::as_str));
+        let mut doomed_runs = Vec::new();
+        for path in self.files.keys() {
+            let Some(file) = path.strip_prefix("state/") else {
+                continue;
+            };
+            match file.strip_suffix(".manifest").map(str::parse::<u64>) {
+                // A manifest at or after the cutoff may be of a batch that is about to commit.
+                Some(Ok(batch_id))
+                    if batch_id < cutoff && !self.manifests.contains_key(&batch_id) =>
+                {
+                    doomed.push(path.clone());
+                }
+                None if file.ends_with(".run") && !runs.contains(file) => {
+                    doomed_runs.push(path.clone());
+                }
+                _ => {}
+            }
+        }
+        doomed.sort_unstable();
+        doomed.extend(doomed_runs);
+        doomed
+    }
+}

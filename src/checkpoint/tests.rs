@@ -1,0 +1,631 @@
+//! Tests of entries, stores, leases, retention and damage.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::blob::{BlobStore, BlobVersion, PutOutcome};
+use super::fault::{FaultRates, FaultStore};
+use super::format::{
+    CommitFile, Manifest, ManifestHead, Metadata, OffsetFile, RunInfo, StateReference, Unreadable,
+};
+use super::local::LocalStore;
+use super::simulation::{commit_of, entry_of, identity};
+use super::*;
+use crate::clock::{ClockRef, ManualClock, SystemClock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::state::{Run, RunBuilder};
+
+fn run_of_keys(keys: impl IntoIterator<Item = u64>, value: Option<&[u8]>) -> Run {
+    let mut builder = RunBuilder::new();
+    for key in keys {
+        let key = [1u64.to_be_bytes(), key.to_be_bytes()].concat();
+        builder.push(&key, value);
+    }
+    builder.finish()
+}
+
+fn sample_files() -> Vec<(Vec<u8>, fn(&[u8]) -> Result<(), Unreadable>)> {
+    let entry = entry_of(7, 3, 9);
+    let commit = CommitFile {
+        pipeline_id: Uuid::from_u128(1),
+        epoch: 3,
+        first_batch_id: 0,
+        state: Some(StateReference {
+            batch_id: 7,
+            manifest_batch_id: Some(6),
+            manifest_crc32c: 99,
+        }),
+        entry: commit_of(&entry, StateReceipt::default()),
+    };
+    let manifest = Manifest {
+        head: ManifestHead {
+            pipeline_id: Uuid::from_u128(1),
+            pipeline: "größer".into(),
+            fingerprint: "f".into(),
+            epoch: 3,
+            batch_id: 6,
+        },
+        runs: vec![RunInfo {
+            file: "6.run".into(),
+            first_batch_id: 6,
+            last_batch_id: 6,
+            bytes: 10,
+            entries: 2,
+            crc32c: 5,
+            tombstones_dropped_through: Some(2),
+        }],
+    };
+    let metadata = Metadata {
+        id: Uuid::from_u128(1),
+        pipeline: "p".into(),
+        format_version: 1,
+        fingerprint: "f".into(),
+        created_at_us: 5,
+    };
+    let offsets = OffsetFile {
+        pipeline_id: Uuid::from_u128(1),
+        epoch: 3,
+        entry,
+    };
+    assert_eq!(OffsetFile::decode(&offsets.encode()), Ok(offsets.clone()));
+    assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest.clone()));
+    assert_eq!(Metadata::decode(&metadata.encode()), Ok(metadata.clone()));
+    assert_eq!(
+        format::decode_one(&format::encode_one(&commit)),
+        Ok(commit.clone())
+    );
+    vec![
+        (offsets.encode(), |b| OffsetFile::decode(b).map(drop)),
+        (manifest.encode(), |b| Manifest::decode(b).map(drop)),
+        (metadata.encode(), |b| Metadata::decode(b).map(drop)),
+        (format::encode_one(&commit), |b| {
+            format::decode_one::<CommitFile>(b).map(drop)
+        }),
+    ]
+}
+
+#[test]
+fn entries_tell_every_cut_and_flip() {
+    for (whole, decode) in sample_files() {
+        for cut in 0..whole.len() - 1 {
+            assert!(decode(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 1 << bit;
+                // White space after the JSON of `metadata` carries nothing.
+                let is_space = at + 1 == whole.len() && flipped[at].is_ascii_whitespace();
+                // Hexadecimal digits and JSON's exponents have no case of their own.
+                let same = flipped.eq_ignore_ascii_case(&whole);
+                if !is_space && !same {
+                    assert!(decode(&flipped).is_err(), "bit {bit} of byte {at} flipped");
+                }
+            }
+        }
+        for garbage in [
+            &b""[..],
+            b"v1",
+            b"v1\n",
+            b"v1\ncrc32c:0\n",
+            b"{}",
+            b"\xff\xfe",
+            b"v2\n",
+        ] {
+            assert!(decode(garbage).is_err());
+        }
+    }
+    assert_eq!(
+        format::decode_lines(b"v9\n{}\n"),
+        Err(Unreadable::NewerVersion("9".into()))
+    );
+}
+
+#[tokio::test]
+async fn stores_keep_the_contract_of_blobs() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = BTreeMap::new();
+    let stores: Vec<Arc<dyn BlobStore>> = vec![
+        Arc::new(LocalStore::new(&folder.path().join("a/b"))),
+        CheckpointLocation::store("memory://contract/some/prefix", &options).unwrap(),
+        Arc::new(FaultStore::new(1, FaultRates::default())),
+    ];
+    for store in stores {
+        let put = |path: &str, text: &str| (path.to_owned(), Bytes::from(text.to_owned()));
+        assert!(store.list("").await.unwrap().is_empty());
+        assert!(store.get("offsets/1").await.unwrap().is_none());
+        store
+            .put_all(vec![put("offsets/1", "one"), put("state/1.run", "run")])
+            .await
+            .unwrap();
+        store.put_all(vec![put("offsets/1", "uno")]).await.unwrap();
+        let PutOutcome::Written(version) = store.put_if_absent("lease", "x".into()).await.unwrap()
+        else {
+            panic!("it was absent");
+        };
+        let lost = store.put_if_absent("lease", "y".into()).await.unwrap();
+        assert_eq!(lost, PutOutcome::Lost);
+        let other = BlobVersion("other".into());
+        let lost = store
+            .put_if_match("lease", "y".into(), &other)
+            .await
+            .unwrap();
+        assert_eq!(lost, PutOutcome::Lost);
+        let written = store
+            .put_if_match("lease", "z".into(), &version)
+            .await
+            .unwrap();
+        assert!(matches!(written, PutOutcome::Written(_)));
+        let lost = store
+            .put_if_match("lease", "w".into(), &version)
+            .await
+            .unwrap();
+        assert_eq!(lost, PutOutcome::Lost);
+        let ahead = store
+            .put_ahead(vec![put("state/1.run", "new"), put("state/2.run", "two")])
+            .await
+            .unwrap();
+        assert_eq!(ahead[0], PutOutcome::Lost);
+        assert!(matches!(ahead[1], PutOutcome::Written(_)));
+        assert_eq!(
+            store.get("state/1.run").await.unwrap().unwrap().bytes,
+            "run"
+        );
+        assert_eq!(store.get("offsets/1").await.unwrap().unwrap().bytes, "uno");
+        let listed: Vec<String> = store
+            .list("state/")
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|blob| blob.path)
+            .collect();
+        assert_eq!(listed, ["state/1.run", "state/2.run"]);
+        store
+            .delete(&["state/1.run".into(), "state/none".into()])
+            .await
+            .unwrap();
+        store
+            .archive(&["offsets/1".into(), "offsets/none".into()], "t")
+            .await
+            .unwrap();
+        let all = store.list("").await.unwrap();
+        assert_eq!(all.iter().map(|b| b.bytes).collect::<Vec<_>>(), [1, 3]);
+    }
+    let archived = folder.path().join("a/b.archive/t/offsets/1");
+    assert_eq!(std::fs::read(archived).unwrap(), b"uno");
+}
+
+async fn open_at(
+    location: &str,
+    clock: &ClockRef,
+    catalog_batch: Option<u64>,
+) -> Result<(Checkpoint, Resume)> {
+    let expectation = Expectation {
+        catalog_batch,
+        cold_batch: None,
+    };
+    CheckpointLocation::open(
+        location,
+        identity(),
+        expectation,
+        Arc::clone(clock),
+        &BTreeMap::new(),
+    )
+    .await
+}
+
+async fn commit_batch(checkpoint: &Checkpoint, batch_id: u64, run: &Run) -> Result<()> {
+    let entry = entry_of(batch_id, batch_id, batch_id + 1);
+    checkpoint.write_offsets(&entry).await?;
+    let receipt = checkpoint.write_state(batch_id, run).await?;
+    checkpoint.write_commit(&commit_of(&entry, receipt)).await
+}
+
+async fn load_keys(checkpoint: &Checkpoint, batch_id: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut loader = checkpoint.load_runs_after(None, batch_id);
+    let mut contents = BTreeMap::new();
+    let mut last = None;
+    while let Some(loaded) = loader.next().await? {
+        assert!(Some(loaded.batch_id) > last, "batches ascend");
+        last = Some(loaded.batch_id);
+        for index in 0..loaded.run.len() {
+            match loaded.run.value(index) {
+                Some(value) => contents.insert(loaded.run.key(index).to_vec(), value.to_vec()),
+                None => contents.remove(loaded.run.key(index)),
+            };
+        }
+    }
+    assert_eq!(last, Some(batch_id));
+    Ok(contents)
+}
+
+fn resume_point(resume: Resume) -> ResumePoint {
+    match resume {
+        Resume::At(point) => *point,
+        Resume::Fresh => panic!("there were batches"),
+    }
+}
+
+#[tokio::test]
+async fn an_expired_lease_is_taken_over_and_fences_the_one_before() {
+    let clock = ManualClock::at(1_000_000);
+    let shared_clock: ClockRef = clock.clone();
+    let location = "memory://fencing/p";
+    let (first, _) = open_at(location, &shared_clock, None).await.unwrap();
+    commit_batch(&first, 0, &run_of_keys(0..3, Some(b"a")))
+        .await
+        .unwrap();
+    let error = open_at(location, &shared_clock, Some(0)).await.unwrap_err();
+    assert_eq!(
+        (error.sqlstate(), error.kind()),
+        ("55006", ErrorKind::Transient)
+    );
+    assert!(error.detail_text().unwrap().contains("process"), "{error}");
+    clock.advance_us(20_000_000);
+    first.renew_lease().await.unwrap();
+    clock.advance_us(20_000_000);
+    assert!(
+        open_at(location, &shared_clock, Some(0)).await.is_err(),
+        "it was renewed"
+    );
+    // The first one sleeps over its lease's end; the second takes over.
+    first.write_offsets(&entry_of(1, 1, 2)).await.unwrap();
+    clock.advance_us(40_000_000);
+    let (second, resume) = open_at(location, &shared_clock, Some(0)).await.unwrap();
+    assert_eq!(resume_point(resume).replay, [entry_of(1, 1, 2)]);
+    let run = run_of_keys(1..9, Some(b"b"));
+    let receipt = second.write_state(1, &run).await.unwrap();
+    for error in [
+        commit_batch(&first, 1, &run_of_keys(5..6, None))
+            .await
+            .unwrap_err(),
+        first.renew_lease().await.unwrap_err(),
+        first
+            .write_commit(&commit_of(&entry_of(1, 1, 2), receipt))
+            .await
+            .unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    }
+    second
+        .write_commit(&commit_of(&entry_of(1, 1, 2), receipt))
+        .await
+        .unwrap();
+    drop(second);
+    let (third, _) = open_at(location, &shared_clock, Some(1)).await.unwrap();
+    assert_eq!(load_keys(&third, 1).await.unwrap().len(), 9);
+}
+
+#[tokio::test]
+async fn a_local_location_is_locked_while_its_holder_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("p").display().to_string();
+    let clock = SystemClock::shared();
+    let (first, resume) = open_at(&location, &clock, None).await.unwrap();
+    assert_eq!(resume, Resume::Fresh);
+    let error = open_at(&location, &clock, None).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55006");
+    commit_batch(&first, 1, &run_of_keys(0..3, Some(b"a")))
+        .await
+        .unwrap();
+    // The folder is replaced by a copy that another lease has written.
+    let lease = Path::new(&location).join("lease");
+    let text = std::fs::read(&lease).unwrap();
+    std::fs::write(&lease, b"v1\n").unwrap();
+    let error = commit_batch(&first, 2, &Run::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    std::fs::write(&lease, text).unwrap();
+    drop(first);
+    // Whoever held it is gone: no waiting for an expiry.
+    let (second, resume) = open_at(&location, &clock, Some(1)).await.unwrap();
+    let point = resume_point(resume);
+    assert_eq!(point.last_commit.unwrap().batch_id, 1);
+    assert!(point.replay.is_empty());
+    commit_batch(&second, 2, &Run::default()).await.unwrap();
+    assert_eq!(load_keys(&second, 2).await.unwrap().len(), 3);
+    assert_eq!(second.stats().last_batch_id, Some(2));
+}
+
+#[tokio::test]
+async fn retention_and_merging_keep_the_location_small_and_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("p").display().to_string();
+    let clock = SystemClock::shared();
+    let (checkpoint, _) = open_at(&location, &clock, None).await.unwrap();
+    for batch_id in 0..150 {
+        let run = if batch_id % 5 == 4 {
+            run_of_keys([batch_id - 4], None)
+        } else {
+            run_of_keys([batch_id, 1_000], Some(&batch_id.to_be_bytes()))
+        };
+        commit_batch(&checkpoint, batch_id, &run).await.unwrap();
+        checkpoint.retain(10, Some(batch_id)).await.unwrap();
+        if batch_id == 70 {
+            // A base run may not lie on a cold tier that is older.
+            let loader = checkpoint.load_runs_after(Some(3), 70);
+            assert!(loader.discard_cold());
+            assert!(checkpoint.load_runs_after(Some(71), 70).discard_cold());
+            assert!(!checkpoint.load_runs_after(Some(70), 70).discard_cold());
+        }
+    }
+    let stats = checkpoint.stats();
+    assert_eq!((stats.last_batch_id, stats.missing_batches), (Some(149), 0));
+    assert!(stats.first_batch_id >= Some(137), "{stats:?}");
+    let listed = LocalStore::new(Path::new(&location))
+        .list("")
+        .await
+        .unwrap();
+    assert_eq!(listed.len() as u64, stats.files, "what is counted is there");
+    assert!(stats.files < 120, "{stats:?}");
+    drop(checkpoint);
+    let (checkpoint, resume) = open_at(&location, &clock, Some(149)).await.unwrap();
+    assert_eq!(resume_point(resume).notes, Vec::<String>::new());
+    let keys = load_keys(&checkpoint, 149).await.unwrap();
+    // Of each five batches one key was deleted again and one batch wrote none.
+    assert_eq!(keys.len(), 150 / 5 * 3 + 1);
+    // Retention after a restart still knows what older commits stand on.
+    for batch_id in 150..160 {
+        commit_batch(&checkpoint, batch_id, &run_of_keys([1_000], Some(b"x")))
+            .await
+            .unwrap();
+        checkpoint.retain(12, None).await.unwrap();
+    }
+    drop(checkpoint);
+    damage_newest_run(&location, 159);
+    let (checkpoint, resume) = open_at(&location, &clock, Some(159)).await.unwrap();
+    let point = resume_point(resume);
+    assert_eq!(point.last_commit.as_ref().unwrap().batch_id, 158);
+    assert_eq!(point.newest_commit, Some(159));
+    assert_eq!(point.replay, [entry_of(159, 159, 160)]);
+    assert_eq!(point.notes.len(), 1);
+    assert_eq!(load_keys(&checkpoint, 158).await.unwrap().len(), keys.len());
+    commit_batch(&checkpoint, 159, &run_of_keys([1_000], Some(b"x")))
+        .await
+        .unwrap();
+    drop(checkpoint);
+    let (checkpoint, resume) = open_at(&location, &clock, Some(159)).await.unwrap();
+    assert!(resume_point(resume).replay.is_empty());
+    assert_eq!(load_keys(&checkpoint, 159).await.unwrap().len(), keys.len());
+}
+
+fn damage_newest_run(location: &str, batch_id: u64) {
+    let path = Path::new(location).join(format!("state/{batch_id}.run"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A checkpoint of three batches in memory, closed.
+async fn three_batches() -> Arc<FaultStore> {
+    let store = Arc::new(FaultStore::new(5, FaultRates::default()));
+    let (checkpoint, _) = open_faulty(&store, None).await.unwrap();
+    for batch_id in 0..3 {
+        commit_batch(&checkpoint, batch_id, &run_of_keys([batch_id], Some(b"v")))
+            .await
+            .unwrap();
+    }
+    store
+}
+
+async fn open_faulty(
+    store: &Arc<FaultStore>,
+    catalog_batch: Option<u64>,
+) -> Result<(Checkpoint, Resume)> {
+    let expectation = Expectation {
+        catalog_batch,
+        cold_batch: None,
+    };
+    let store: Arc<dyn BlobStore> = store.clone();
+    let clock = ManualClock::at(1_000_000);
+    CheckpointLocation::open_store(store, identity(), expectation, clock).await
+}
+
+/// Opens after damage; the damaged pipeline must stop with `hint` and leave every file but the
+/// lease as it was.
+async fn expect_stop(store: &Arc<FaultStore>, catalog_batch: Option<u64>, hint: &str) -> Error {
+    let mut before = store.contents();
+    let error = open_faulty(store, catalog_batch).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(
+        error.hint_text().unwrap_or_default().contains(hint),
+        "{error}"
+    );
+    let mut after = store.contents();
+    before.remove("lease");
+    after.remove("lease");
+    assert_eq!(before, after, "{error}");
+    error
+}
+
+#[tokio::test]
+async fn damage_stops_the_pipeline_and_names_the_statement() {
+    let garble = |bytes: &mut Vec<u8>| bytes[7] ^= 0x10;
+
+    let store = three_batches().await;
+    store.lose(|_| true);
+    let error = expect_stop(&store, Some(2), "RESTORE CHECKPOINT OF p").await;
+    assert!(store.contents().is_empty(), "{error}");
+    assert_eq!(open_faulty(&store, None).await.unwrap().1, Resume::Fresh);
+
+    let store = three_batches().await;
+    store.lose(|path| path == "metadata");
+    expect_stop(&store, Some(2), "REPAIR CHECKPOINT OF p").await;
+    expect_stop(&store, None, "REPAIR CHECKPOINT OF p").await;
+
+    let store = three_batches().await;
+    store.tamper("metadata", garble);
+    expect_stop(&store, Some(2), "REPAIR CHECKPOINT OF p").await;
+
+    let store = three_batches().await;
+    let other = Metadata {
+        id: Uuid::from_u128(5),
+        pipeline: "other".into(),
+        format_version: 1,
+        fingerprint: String::new(),
+        created_at_us: 0,
+    };
+    store.tamper("metadata", |bytes| *bytes = other.encode());
+    let error = expect_stop(&store, Some(2), "RESET CHECKPOINT OF p").await;
+    assert!(error.detail_text().unwrap().contains("\"other\""));
+
+    let store = three_batches().await;
+    store.tamper("metadata", |bytes| {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        *bytes = text
+            .replace("\"format_version\":1", "\"format_version\":7")
+            .into_bytes();
+    });
+    let error = expect_stop(&store, Some(2), "newer").await;
+    let detail = error.detail_text().unwrap();
+    assert!(detail.contains('7') && detail.contains('1'), "{detail}");
+
+    let store = three_batches().await;
+    store.lose(|path| path.starts_with("offsets/2") || path.starts_with("commits/2"));
+    let error = expect_stop(&store, Some(2), "RESTORE CHECKPOINT OF p FROM").await;
+    assert!(error.hint_text().unwrap().contains("AT BATCH 1"));
+
+    let store = three_batches().await;
+    store.tamper("offsets/2", garble);
+    expect_stop(&store, Some(2), "REPAIR CHECKPOINT OF p").await;
+
+    let store = three_batches().await;
+    store.lose(|path| path.starts_with("state/"));
+    expect_stop(&store, Some(2), "REBUILD STATE OF p").await;
+
+    let store = three_batches().await;
+    store.tamper("state/0.run", Vec::clear);
+    let error = expect_stop(&store, Some(2), "REBUILD STATE OF p").await;
+    assert!(
+        error.detail_text().unwrap().contains("state/0.run"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_never_committed_is_planned_anew_and_a_lost_commit_replayed() {
+    // The newest commit entry is lost or damaged: its batch runs again.
+    for damage in [true, false] {
+        let store = three_batches().await;
+        if damage {
+            store.tamper("commits/2", |bytes| bytes.truncate(9));
+        } else {
+            store.lose(|path| path == "commits/2");
+        }
+        let (checkpoint, resume) = open_faulty(&store, Some(2)).await.unwrap();
+        let point = resume_point(resume);
+        assert_eq!(point.last_commit.as_ref().unwrap().batch_id, 1);
+        assert_eq!(point.replay, [entry_of(2, 2, 3)]);
+        assert_eq!(load_keys(&checkpoint, 1).await.unwrap().len(), 2);
+        commit_batch(&checkpoint, 2, &run_of_keys([2], Some(b"v")))
+            .await
+            .unwrap();
+        drop(checkpoint);
+        let (checkpoint, _) = open_faulty(&store, Some(2)).await.unwrap();
+        assert_eq!(load_keys(&checkpoint, 2).await.unwrap().len(), 3);
+    }
+    // The newest offset entry is damaged and has no commit: set aside.
+    let store = three_batches().await;
+    let (checkpoint, _) = open_faulty(&store, Some(2)).await.unwrap();
+    checkpoint.write_offsets(&entry_of(3, 3, 9)).await.unwrap();
+    drop(checkpoint);
+    store.tamper("offsets/3", Vec::clear);
+    let (checkpoint, resume) = open_faulty(&store, Some(2)).await.unwrap();
+    let point = resume_point(resume);
+    assert_eq!(point.last_commit.unwrap().batch_id, 2);
+    assert!(point.replay.is_empty() && point.notes[0].contains("batch 3"));
+    assert!(
+        store
+            .contents()
+            .keys()
+            .any(|p| p.starts_with(".archive/") && p.ends_with("offsets/3"))
+    );
+    commit_batch(&checkpoint, 3, &run_of_keys([3], Some(b"v")))
+        .await
+        .unwrap();
+    drop(checkpoint);
+    // An older commit entry is missing: it goes on and says so.
+    store.lose(|path| path == "commits/1");
+    let (checkpoint, resume) = open_faulty(&store, Some(3)).await.unwrap();
+    assert!(resume_point(resume).notes[0].contains("missing"));
+    assert_eq!(checkpoint.stats().missing_batches, 1);
+}
+
+#[tokio::test]
+async fn archive_empties_the_location_for_a_reset() {
+    let store = three_batches().await;
+    let (checkpoint, _) = open_faulty(&store, Some(2)).await.unwrap();
+    let label = checkpoint.archive().await.unwrap();
+    let contents = store.contents();
+    assert!(contents.contains_key(&format!(".archive/{label}/commits/2")));
+    assert!(contents.contains_key(&format!(".archive/{label}/metadata")));
+    assert_eq!(open_faulty(&store, None).await.unwrap().1, Resume::Fresh);
+}
+
+#[tokio::test]
+async fn source_logs_keep_entries_and_compact_them() {
+    let store = three_batches().await;
+    let (checkpoint, _) = open_faulty(&store, Some(2)).await.unwrap();
+    let log = checkpoint.source_log("click stream/1");
+    let other = checkpoint.source_log("click stream_1");
+    for batch_id in 0..5u64 {
+        log.put(batch_id, &serde_json::json!([batch_id, 0.5]))
+            .await
+            .unwrap();
+    }
+    assert_eq!(log.get(3).await.unwrap(), Some(serde_json::json!([3, 0.5])));
+    assert_eq!(log.get(9).await.unwrap(), None);
+    assert!(other.load_all().await.unwrap().is_empty());
+    log.compact(3, &serde_json::json!("all")).await.unwrap();
+    // A crash in the middle of compacting leaves entries that no longer count.
+    let left = store.contents()["sources/click%20stream%2f1/4"].clone();
+    let mut contents = store.contents();
+    contents.insert("sources/click%20stream%2f1/2".into(), left);
+    store.set_contents(contents);
+    let batches: Vec<u64> = log.load_all().await.unwrap().iter().map(|e| e.0).collect();
+    assert_eq!(batches, [3, 4]);
+    assert_eq!(log.get(3).await.unwrap(), Some(serde_json::json!("all")));
+    store.tamper("sources/click%20stream%2f1/4", |bytes| bytes.truncate(8));
+    let error = log.load_all().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.primary().contains("batch 4"), "{error}");
+}
+
+/// Prints the time of a batch of one row; run with `--ignored --nocapture` on a quiet machine.
+#[tokio::test]
+#[ignore = "a measurement, not a check"]
+async fn measure_a_batch_of_one_row() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let location = folder.path().join("p").display().to_string();
+    let clock = SystemClock::shared();
+    let (checkpoint, _) = open_at(&location, &clock, None).await.unwrap();
+    let mut parts = [std::time::Duration::ZERO; 4];
+    for batch_id in 0..500 {
+        let run = run_of_keys([batch_id], Some(b"v"));
+        let entry = entry_of(batch_id, batch_id, batch_id + 1);
+        let mut last = clock.monotonic();
+        let mut lap = |part: &mut std::time::Duration| {
+            let now = clock.monotonic();
+            *part += now - last;
+            last = now;
+        };
+        checkpoint.write_offsets(&entry).await.unwrap();
+        lap(&mut parts[0]);
+        let receipt = checkpoint.write_state(batch_id, &run).await.unwrap();
+        lap(&mut parts[1]);
+        checkpoint
+            .write_commit(&commit_of(&entry, receipt))
+            .await
+            .unwrap();
+        lap(&mut parts[2]);
+        checkpoint.retain(100, None).await.unwrap();
+        lap(&mut parts[3]);
+    }
+    for (name, part) in ["offsets", "state", "commit", "retain"].iter().zip(parts) {
+        eprintln!("{name}: {:?} a batch", part / 500);
+    }
+}

@@ -1,0 +1,129 @@
+//! What the process costs: idle, at a restart with 1 GB of state, and with state four times the
+//! memory limit.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use super::Measured;
+use super::process::{ServerProcess, value};
+use crate::cli::demo::wire_error;
+use crate::clock::ClockRef;
+use crate::error::{Error, Result};
+
+async fn execute(client: &Client, sql: &str) -> Result<()> {
+    client.batch_execute(sql).await.map_err(|e| wire_error(&e))
+}
+
+/// A server with ten views and nothing to do; and its start.
+pub(super) async fn idle(clock: &ClockRef) -> Result<Vec<Measured>> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let mut server = ServerProcess::start(&data, "1GiB").await?;
+    let client = server.connect().await?;
+    execute(&client, "CREATE STREAM s (k BIGINT, v BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY, v BIGINT)").await?;
+    for i in 0..10 {
+        execute(&client, &format!("CREATE MATERIALIZED VIEW v{i} AS SELECT s.k, count(*) AS n, sum(t.v) AS total FROM s JOIN t ON s.k = t.k GROUP BY s.k")).await?;
+    }
+    execute(&client, "INSERT INTO s SELECT i % 100, i FROM generate_series(1, 10000) AS g(i); INSERT INTO t SELECT i, i FROM generate_series(0, 99) AS g(i); FLUSH").await?;
+    drop(client);
+    server.kill().await?;
+    let start = clock.monotonic();
+    let server = ServerProcess::start(&data, "1GiB").await?;
+    let ready = clock.monotonic() - start;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = server.cpu_time()?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let core = (server.cpu_time()? - before).as_secs_f64() / 10.0 * 100.0;
+    let resident = server.memory_bytes("VmRSS")? as f64 / 1e6;
+    let row = |workload: &str, figure: String, bar, met| Measured {
+        workload: workload.to_owned(),
+        figure,
+        yardstick: String::new(),
+        ratio: String::new(),
+        bar,
+        met,
+    };
+    Ok(vec![
+        row("idle with ten views: resident", format!("{resident:.0} MB"), "< 100 MB", resident < 100.0),
+        row("idle with ten views: CPU", format!("{core:.2} % of a core"), "< 1 %", core < 1.0),
+        row("start to ready, ten views", format!("{} ms", ready.as_millis()), "< 300 ms", ready < Duration::from_millis(300)),
+    ])
+}
+
+/// Fills one view with about `keys` × 100 bytes of state.
+async fn fill(client: &Client, keys: u64) -> Result<()> {
+    execute(
+        client,
+        &format!(
+            "CREATE STREAM g (id BIGINT) WITH (connector = 'generator', kind = 'sequence', rows = {keys}, max_offsets_per_trigger = 500000);
+             CREATE STREAM more (id BIGINT);
+             CREATE MATERIALIZED VIEW big WITH (trigger = 'continuous') AS
+               SELECT id, count(*) AS n, sum(id) AS total, max(text) AS text
+               FROM (SELECT id, 'a text of some forty characters for row ' || id::text AS text FROM g
+                     UNION ALL SELECT id, 'more' AS text FROM more) x
+               GROUP BY id"
+        ),
+    )
+    .await?;
+    loop {
+        let taken = value(client, "SELECT backlog_rows FROM streaming_sources WHERE source_name = 'g'").await?;
+        if taken == "0" {
+            return execute(client, "FLUSH").await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// `kill -9` with 1 GB of state; the time to the first new batch.
+pub(super) async fn restart(clock: &ClockRef) -> Result<Vec<Measured>> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let mut server = ServerProcess::start(&data, "1GiB").await?;
+    let client = server.connect().await?;
+    fill(&client, 5_000_000).await?;
+    let bytes = value(&client, "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines").await?;
+    drop(client);
+    server.kill().await?;
+    let start = clock.monotonic();
+    let server = ServerProcess::start(&data, "1GiB").await?;
+    let client = server.connect().await?;
+    execute(&client, "INSERT INTO more VALUES (17); WAIT FOR big").await?;
+    let time = clock.monotonic() - start;
+    let n = value(&client, "SELECT n::text FROM big WHERE id = 17").await?;
+    if n != "2" {
+        return Err(Error::internal(format!("the row has n = {n:?} after the restart, not 2")));
+    }
+    Ok(vec![Measured {
+        workload: format!("restart after kill -9 to the first new batch, {} MB of state", bytes.parse::<u64>().unwrap_or(0) / 1_000_000),
+        figure: format!("{} ms", time.as_millis()),
+        yardstick: String::new(),
+        ratio: String::new(),
+        bar: "< 1 s",
+        met: time < Duration::from_secs(1),
+    }])
+}
+
+/// State of 4 GB under a limit of 1 GiB.
+pub(super) async fn memory(clock: &ClockRef) -> Result<Vec<Measured>> {
+    const KEYS: u64 = 20_000_000;
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let server = ServerProcess::start(&data, "1GiB").await?;
+    let client = server.connect().await?;
+    let start = clock.monotonic();
+    fill(&client, KEYS).await?;
+    let time = clock.monotonic() - start;
+    let sum = value(&client, "SELECT count(*)::text || ' ' || sum(total)::text FROM big").await?;
+    let expected = format!("{KEYS} {}", KEYS as u128 * (KEYS as u128 - 1) / 2);
+    let peak = server.memory_bytes("VmHWM")? as f64 / (1u64 << 30) as f64;
+    let bytes = value(&client, "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines").await?;
+    Ok(vec![Measured {
+        workload: format!("state of {:.1} GB under --memory-limit 1GiB", bytes.parse::<f64>().unwrap_or(0.0) / 1e9),
+        figure: format!("peak {peak:.2} GiB resident; answer {}; {:.0} s", if sum == expected { "right" } else { "wrong" }, time.as_secs_f64()),
+        yardstick: String::new(),
+        ratio: String::new(),
+        bar: "≤ 1.2 GiB, right answers",
+        met: peak <= 1.2 && sum == expected,
+    }])
+}

@@ -1,0 +1,225 @@
+//! What a database consists of, put together once at open.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use parking_lot::Mutex;
+
+use super::DatabaseOptions;
+use super::lock::DirectoryLock;
+use super::seams::{CatalogDefinitions, SessionBinder};
+use crate::catalog::Catalog;
+use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::history::{History, METRICS_RETENTION_US};
+use crate::catalog::pg_catalog::backends::Backends;
+use crate::catalog::system_tables::SystemFacts;
+use crate::clock::ClockRef;
+use crate::engine::Engine;
+use crate::engine::parts::EngineParts;
+use crate::error::Result;
+use crate::log::DurableLog;
+use crate::log::tables::TableStore;
+use crate::state::MemoryBudget;
+
+/// Of the memory limit, the part that queries may use; the rest is for state and for what no
+/// account sees (the process itself, buffers of the network and of the log).
+const QUERY_SHARE: f64 = 0.25;
+const STATE_SHARE: f64 = 0.55;
+/// Names in a "memory exhausted" error.
+const CONSUMERS_TOLD: std::num::NonZeroUsize = match std::num::NonZeroUsize::new(3) {
+    Some(count) => count,
+    None => unreachable!(),
+};
+const RETENTION_EVERY: Duration = Duration::from_secs(600);
+
+/// Everything that sessions share.
+pub(crate) struct DatabaseParts {
+    pub catalog: Arc<Catalog>,
+    pub history: Arc<History>,
+    pub log: Arc<DurableLog>,
+    pub tables: Arc<TableStore>,
+    pub clock: ClockRef,
+    pub backends: Arc<Backends>,
+    /// When the database was opened, microseconds since the epoch.
+    pub started_at_us: i64,
+    /// Memory and spill files of all queries.
+    pub runtime: Arc<RuntimeEnv>,
+    /// Set once at open; see [`Self::engine`].
+    engine: OnceLock<Engine>,
+    lock: Mutex<Option<DirectoryLock>>,
+    housekeeping: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl DatabaseParts {
+    pub async fn open(dir: &Path, options: &DatabaseOptions) -> Result<Arc<Self>> {
+        let lock = DirectoryLock::take(dir)?;
+        let clock = options.clock.clone();
+        let catalog = Catalog::open(&dir.join("catalog"), clock.clone())?;
+        let history = History::open(&dir.join("catalog").join("history"), clock.clone())?;
+        let log = DurableLog::open(&dir.join("log"))?;
+        // A commit that a crash cut short is in the log, or it never was.
+        catalog.resolve_pending(|marker| log.has_marker(marker))?;
+        let limit = options.memory_limit_bytes as f64;
+        let budget = MemoryBudget::new((limit * STATE_SHARE) as usize);
+        let tables = open_tables(dir, &catalog, &log, &budget)?;
+        let parts = Arc::new(Self {
+            catalog,
+            history,
+            log,
+            tables,
+            backends: Backends::new(clock.clone()),
+            started_at_us: clock.now_us(),
+            runtime: query_runtime(dir, (limit * QUERY_SHARE) as usize)?,
+            clock,
+            engine: OnceLock::new(),
+            lock: Mutex::new(Some(lock)),
+            housekeeping: Mutex::new(None),
+        });
+        let engine = start_engine(&parts, dir, budget, options).await?;
+        parts
+            .engine
+            .set(engine)
+            .map_err(|_| ())
+            .expect("the engine is set once, here");
+        parts.start_housekeeping();
+        Ok(parts)
+    }
+
+    /// The running engine.
+    pub fn engine(&self) -> &Engine {
+        self.engine
+            .get()
+            .expect("the database is given out after its engine started")
+    }
+
+    /// What the system tables tell of.
+    pub fn system_facts(self: &Arc<Self>) -> SystemFacts {
+        SystemFacts {
+            history: self.history.clone(),
+            catalog: self.catalog.clone(),
+            status: {
+                let parts = Arc::downgrade(self);
+                Arc::new(move || {
+                    let parts = parts.upgrade();
+                    parts.map(|p| p.engine().status()).unwrap_or_default()
+                })
+            },
+        }
+    }
+
+    /// Ends what a dropped object ran and kept. Its events stay.
+    pub async fn forget(&self, object: &CatalogObject) -> Result<()> {
+        self.engine().drop_object(object).await?;
+        if let Definition::Table(_) = object.definition {
+            self.tables.drop_table(object.oid);
+        }
+        self.history.forget(&object.name)
+    }
+
+    /// Old history goes now and then, first some time after the start.
+    fn start_housekeeping(&self) {
+        let history = Arc::downgrade(&self.history);
+        let task = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(RETENTION_EVERY);
+            ticks.tick().await;
+            loop {
+                ticks.tick().await;
+                let Some(history) = history.upgrade() else {
+                    return;
+                };
+                let swept = tokio::task::spawn_blocking(move || {
+                    history.apply_retention(METRICS_RETENTION_US)
+                });
+                match swept.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%error, "could not delete old metrics"),
+                    Err(error) => tracing::error!(%error, "deleting old metrics failed"),
+                }
+            }
+        });
+        *self.housekeeping.lock() = Some(task);
+    }
+
+    pub async fn close(&self) -> Result<()> {
+        if let Some(task) = self.housekeeping.lock().take() {
+            task.abort();
+        }
+        self.engine().shutdown().await?;
+        self.lock.lock().take();
+        Ok(())
+    }
+}
+
+impl Drop for DatabaseParts {
+    fn drop(&mut self) {
+        if let Some(task) = self.housekeeping.get_mut().take() {
+            task.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for DatabaseParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DatabaseParts").finish_non_exhaustive()
+    }
+}
+
+fn open_tables(
+    dir: &Path,
+    catalog: &Catalog,
+    log: &Arc<DurableLog>,
+    budget: &Arc<MemoryBudget>,
+) -> Result<Arc<TableStore>> {
+    let objects: Vec<_> = catalog
+        .snapshot()
+        .objects()
+        .filter(|o| matches!(o.definition, Definition::Table(_)))
+        .cloned()
+        .collect();
+    TableStore::open(&dir.join("log").join("tables"), log, budget, &objects)
+}
+
+/// Memory and spill space of queries: a sort or aggregate that does not fit goes to disk, what
+/// cannot is refused with 53200.
+fn query_runtime(dir: &Path, memory_bytes: usize) -> Result<Arc<RuntimeEnv>> {
+    let temporary = dir.join("temporary");
+    match std::fs::remove_dir_all(&temporary) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    std::fs::create_dir_all(&temporary)?;
+    let pool = TrackConsumersPool::new(GreedyMemoryPool::new(memory_bytes), CONSUMERS_TOLD);
+    let disk = DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![temporary]));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_disk_manager_builder(disk)
+        .build_arc()?;
+    Ok(runtime)
+}
+
+/// The one place where the engine is built.
+async fn start_engine(
+    parts: &Arc<DatabaseParts>,
+    dir: &Path,
+    budget: Arc<MemoryBudget>,
+    options: &DatabaseOptions,
+) -> Result<Engine> {
+    let data_dir: PathBuf = std::fs::canonicalize(dir)?;
+    Engine::open(EngineParts {
+        data_dir,
+        clock: parts.clock.clone(),
+        budget,
+        log: parts.log.clone(),
+        definitions: Arc::new(CatalogDefinitions::new(parts.catalog.clone())),
+        binder: Arc::new(SessionBinder::new(parts)),
+        history: parts.history.clone(),
+        run_pipelines: options.start_pipelines,
+    })
+    .await
+}

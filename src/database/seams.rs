@@ -1,0 +1,144 @@
+//! What the engine asks of the catalog, of planning and of history, answered by ours.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+
+use super::DatabaseParts;
+use crate::catalog::Catalog;
+use crate::catalog::definition::{CatalogObject, PipelineDefinition};
+use crate::catalog::history::History;
+use crate::catalog::history::rows::{DeadLetterRow, EventRow};
+use crate::connectors::DeadLetter;
+use crate::engine::parts::{self, Binder, Definitions, Event};
+use crate::error::Result;
+use crate::session::binding::ViewBinder;
+
+/// The catalog's definitions.
+pub(super) struct CatalogDefinitions {
+    catalog: Arc<Catalog>,
+}
+
+impl CatalogDefinitions {
+    pub fn new(catalog: Arc<Catalog>) -> Self {
+        Self { catalog }
+    }
+}
+
+impl Definitions for CatalogDefinitions {
+    fn object(&self, name: &str) -> Option<CatalogObject> {
+        let snapshot = self.catalog.snapshot();
+        snapshot.object(name).map(|o| CatalogObject::clone(o))
+    }
+
+    fn objects(&self) -> Vec<CatalogObject> {
+        let objects = self.catalog.snapshot().in_dependency_order();
+        objects.iter().map(|o| CatalogObject::clone(o)).collect()
+    }
+
+    fn pipeline(&self, name: &str) -> Option<PipelineDefinition> {
+        self.catalog.snapshot().pipeline(name).cloned()
+    }
+
+    fn secret(&self, name: &str) -> Option<String> {
+        match self.catalog.reveal_secret(name) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                tracing::warn!(secret = name, %error, "a secret cannot be used");
+                None
+            }
+        }
+    }
+}
+
+/// Planning, in a context of its own.
+pub(super) struct SessionBinder {
+    binder: ViewBinder,
+}
+
+impl SessionBinder {
+    pub fn new(parts: &Arc<DatabaseParts>) -> Self {
+        Self {
+            binder: ViewBinder::new(parts),
+        }
+    }
+}
+
+#[async_trait]
+impl Binder for SessionBinder {
+    async fn bind(&self, query: &str) -> Result<LogicalPlan> {
+        self.binder.bind(query).await
+    }
+
+    fn state(&self) -> SessionState {
+        self.binder.state()
+    }
+}
+
+/// History tells of what happened; that it cannot be written stops nothing, and is logged.
+fn logged(what: &str, result: Result<()>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "could not keep {what}");
+    }
+}
+
+impl parts::History for History {
+    fn record_metrics(&self, pipeline: &str, batch_id: u64, rows: &[serde_json::Value]) {
+        let kept = self.record_metrics_json(rows);
+        logged("metrics", kept.and_then(|()| self.put_last_metrics_batch(pipeline, batch_id)));
+    }
+
+    fn last_metrics_batch(&self, pipeline: &str) -> Option<u64> {
+        History::last_metrics_batch(self, pipeline).unwrap_or_else(|error| {
+            tracing::error!(%error, "could not read the newest batch of the metrics");
+            None
+        })
+    }
+
+    fn record_event(&self, event: Event) {
+        let row = EventRow {
+            event_at: event.at_us,
+            kind: event.kind.to_owned(),
+            object_name: event.object,
+            pipeline: event.pipeline,
+            batch_id: event.batch_id,
+            detail: event.detail,
+        };
+        logged("an event", self.put_event(&row));
+    }
+
+    fn record_dead_letters(
+        &self,
+        stream: &str,
+        pipeline: &str,
+        batch_id: u64,
+        rows: &[DeadLetter],
+    ) {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|letter| DeadLetterRow {
+                stream_name: stream.to_owned(),
+                pipeline: pipeline.to_owned(),
+                batch_id,
+                recorded_at: self.clock().now_us(),
+                origin: letter.origin.clone(),
+                raw: letter.raw.clone(),
+                error: letter.error.clone(),
+            })
+            .collect();
+        logged("dead letters", History::record_dead_letters(self, &rows));
+    }
+
+    fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Option<u64> {
+        History::known_batch(self, pipeline, pipeline_id).unwrap_or_else(|error| {
+            tracing::error!(%error, "could not read the newest batch of a pipeline");
+            None
+        })
+    }
+
+    fn record_known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid, batch_id: u64) {
+        logged("a batch number", self.put_known_batch(pipeline, pipeline_id, batch_id));
+    }
+}

@@ -1,0 +1,499 @@
+//! The operator: evaluates pushes, runs the shards, frees what the watermark closes.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BinaryArray, BooleanArray};
+use datafusion::physical_expr::PhysicalExpr;
+use rayon::prelude::*;
+
+use super::AggregateRequest;
+use super::input::{BatchInput, evaluate};
+use super::keys::KeyFormat;
+use super::plan::AggregatePlan;
+use super::shard::{Closing, Shard, ShardOutput, Shared};
+use crate::catalog::definition::EmitMode;
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::entries::{Entries, merge_into_run};
+use crate::dataflow::number::{read_integer, write_signed};
+use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use crate::error::{Error, Result};
+use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
+
+/// Rows below which handing work to other threads costs more than it saves.
+const PARALLEL_ROWS_MIN: usize = 8192;
+/// More shards than this find no cores.
+const SHARDS_MAX: usize = 16;
+
+/// Incremental `GROUP BY`; see the module.
+#[derive(Debug)]
+pub struct AggregateOperator {
+    shared: Shared,
+    detail: String,
+    append_only_input: bool,
+    ends_table: TableId,
+    statistics_table: TableId,
+    shards: Vec<Shard>,
+    /// Every group of the store is resident; `None`: not looked yet.
+    complete: Option<bool>,
+    /// Rows in all state tables; `None`: not read yet.
+    state_rows: Option<i64>,
+    /// Groups that end at or before this are gone from the state.
+    closed_until: Option<i64>,
+    /// The first end of an open group; `None`: not looked yet; `Some(None)`: none is open.
+    first_open_end: Option<Option<i64>>,
+    in_batch: bool,
+    shed_wanted: bool,
+    outputs: Vec<ShardOutput>,
+    closed_ends: Entries,
+    statistics: OperatorStatistics,
+    budget: Option<Arc<MemoryBudget>>,
+    accounted_bytes: usize,
+}
+
+impl AggregateOperator {
+    /// Compiles a request. SQLSTATE 0A000: values that cannot be kept, or `EMIT ON WINDOW CLOSE`
+    /// over groups that no watermark closes.
+    pub fn try_new(request: AggregateRequest) -> Result<Self> {
+        let shards = rayon::current_num_threads().min(SHARDS_MAX);
+        Self::try_with_shards(request, shards)
+    }
+
+    /// As [`Self::try_new`] with a number of shards, which changes speed and nothing else.
+    pub fn try_with_shards(request: AggregateRequest, shards: usize) -> Result<Self> {
+        let emit_on_close = request.emit == EmitMode::OnWindowClose;
+        if emit_on_close && request.event_time.is_none() {
+            return Err(Error::unsupported("cannot emit on window close without a window in the groups")
+                .detail("No group column comes from an event-time column, so no watermark closes a group.")
+                .hint("Group by the window columns of TUMBLE or HOP over a relation with WATERMARK FOR, or use EMIT ON UPDATE."));
+        }
+        let plan = AggregatePlan::try_new(&request)?;
+        let fields = request.output_schema.fields();
+        let types = fields
+            .iter()
+            .take(request.group.len())
+            .map(|f| f.data_type().clone())
+            .collect();
+        let format = KeyFormat::try_new(types)?;
+        // One group has no second shard to be in.
+        let shards = if format.is_single() { 1 } else { shards.max(1) };
+        let table = |name: &str| TableId::from_name(&format!("{}/{name}", request.name));
+        let detail = describe(&request);
+        let shared = Shared {
+            plan,
+            format,
+            group: request
+                .group
+                .into_iter()
+                .map(|(expression, _)| expression)
+                .collect(),
+            output_schema: request.output_schema,
+            event_time: request.event_time,
+            emit_on_close,
+            groups_table: table("groups"),
+            name: request.name.clone(),
+        };
+        Ok(Self {
+            detail,
+            append_only_input: request.append_only_input,
+            ends_table: table("ends"),
+            statistics_table: table("statistics"),
+            shards: (0..shards)
+                .map(|index| Shard::new(&shared, index, shards))
+                .collect(),
+            shared,
+            complete: None,
+            state_rows: None,
+            closed_until: None,
+            first_open_end: None,
+            in_batch: false,
+            shed_wanted: false,
+            outputs: Vec::new(),
+            closed_ends: Entries::default(),
+            statistics: OperatorStatistics::default(),
+            budget: None,
+            accounted_bytes: 0,
+        })
+    }
+
+    fn begin(&mut self, context: &BatchContext) -> Result<()> {
+        if self.in_batch {
+            return Ok(());
+        }
+        if self.complete.is_none() {
+            self.complete = Some(context.snapshot.is_table_empty(self.shared.groups_table)?);
+        }
+        if self.state_rows.is_none() {
+            let key = BinaryArray::from_iter_values([b""]);
+            let value = context.snapshot.get_many(self.statistics_table, &key)?;
+            let stored = value
+                .is_valid(0)
+                .then(|| read_integer(&mut value.value(0)))
+                .transpose()?;
+            self.state_rows = Some(stored.unwrap_or(0));
+        }
+        self.statistics = OperatorStatistics {
+            state_rows: self.statistics.state_rows,
+            ..Default::default()
+        };
+        self.budget = Some(Arc::clone(&context.budget));
+        self.in_batch = true;
+        Ok(())
+    }
+
+    /// Where groups that are not resident are read from; `None`: all of them are resident.
+    fn store<'a>(&self, context: &'a BatchContext) -> Option<&'a StateSnapshot> {
+        (self.complete != Some(true)).then_some(&context.snapshot)
+    }
+
+    /// The change without the rows whose group the watermark has closed.
+    fn without_late_rows(
+        &mut self,
+        change: ChangeBatch,
+        context: &BatchContext,
+    ) -> Result<ChangeBatch> {
+        let (Some(event_time), Some(watermark)) = (&self.shared.event_time, context.watermark)
+        else {
+            return Ok(change);
+        };
+        let expression: &Arc<dyn PhysicalExpr> = &self.shared.group[event_time.group_index];
+        let ends = event_time.ends(&evaluate(expression, change.rows())?)?;
+        let late = (0..ends.len())
+            .filter(|&i| ends.is_valid(i) && ends.value(i) <= watermark)
+            .count();
+        if late == 0 {
+            return Ok(change);
+        }
+        self.statistics.late_rows += late as u64;
+        let in_time: BooleanArray = (0..ends.len())
+            .map(|i| Some(ends.is_null(i) || ends.value(i) > watermark))
+            .collect();
+        change.filter(&in_time)
+    }
+
+    /// The groups that end at or before the watermark, and the deletion of their ends.
+    fn closing(&mut self, context: &BatchContext) -> Result<Option<Closing>> {
+        let (Some(_), Some(watermark)) = (&self.shared.event_time, context.watermark) else {
+            return Ok(None);
+        };
+        if self.closed_until.is_some_and(|closed| closed >= watermark) {
+            return Ok(None);
+        }
+        let lower = self.closed_until.map(end_key);
+        let upper = watermark.checked_add(1).map(end_key);
+        let mut scan = context.snapshot.scan(
+            self.ends_table,
+            lower.as_ref().map(|k| k.as_slice()),
+            upper.as_ref().map(|k| k.as_slice()),
+        )?;
+        let mut stored = Vec::new();
+        while scan.advance()? {
+            self.closed_ends.delete(scan.key());
+            stored.push(scan.key()[8..].to_vec());
+        }
+        self.closed_until = Some(watermark);
+        if stored.is_empty() {
+            return Ok(None);
+        }
+        stored.sort_unstable();
+        let columns = self
+            .shared
+            .format
+            .decode(stored.iter().map(Vec::as_slice))?;
+        let (keys, hashes) = self.shared.format.batch_keys(&columns, stored.len())?;
+        Ok(Some(Closing {
+            keys,
+            hashes,
+            stored,
+        }))
+    }
+
+    /// Keeps the first end of an open group known, for [`Operator::wants_batch_at`].
+    fn find_first_open_end(&mut self, context: &BatchContext) -> Result<()> {
+        if !self.shared.emit_on_close {
+            return Ok(());
+        }
+        let closed = context.watermark.unwrap_or(i64::MIN);
+        let stored = match self.first_open_end {
+            Some(Some(end)) if end > closed => Some(end),
+            Some(None) => None,
+            _ => {
+                let lower = closed.checked_add(1).map(end_key);
+                let lower = lower.as_ref().map(|k| k.as_slice());
+                let mut scan = context.snapshot.scan(self.ends_table, lower, None)?;
+                if scan.advance()? {
+                    Some(read_end(scan.key())?)
+                } else {
+                    None
+                }
+            }
+        };
+        let appeared = self.outputs.iter().filter_map(|o| {
+            o.ends
+                .iter()
+                .find(|(_, _, is_new)| *is_new)
+                .map(|(end, _, _)| *end)
+        });
+        self.first_open_end = Some(appeared.chain(stored).min());
+        Ok(())
+    }
+
+    fn runs(&mut self) -> Vec<(TableId, Run)> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut tables: Vec<(TableId, Vec<Entries>)> = Vec::new();
+        let groups = outputs
+            .iter_mut()
+            .flat_map(|o| std::mem::take(&mut o.groups))
+            .collect();
+        tables.push((self.shared.groups_table, groups));
+        for (index, plan) in self.shared.plan.multisets.iter().enumerate() {
+            let parts = outputs
+                .iter_mut()
+                .flat_map(|o| std::mem::take(&mut o.multisets[index]))
+                .collect();
+            tables.push((plan.table, parts));
+        }
+        let mut ends: Vec<Entries> = outputs
+            .iter()
+            .map(|output| entries_of_ends(output))
+            .collect();
+        ends.push(std::mem::take(&mut self.closed_ends));
+        tables.push((self.ends_table, ends));
+        let growth: i64 = outputs.iter().map(|o| o.growth).sum();
+        self.statistics.state_rows_updated = 0;
+        self.statistics.state_rows_removed = 0;
+        for (_, parts) in &tables {
+            for part in parts {
+                let removed = (0..part.len()).filter(|&i| part.value(i).is_none()).count();
+                self.statistics.state_rows_removed += removed as u64;
+                self.statistics.state_rows_updated += (part.len() - removed) as u64;
+            }
+        }
+        if growth != 0 {
+            let rows = self.state_rows.unwrap_or(0) + growth;
+            self.state_rows = Some(rows);
+            let mut entries = Entries::default();
+            entries.put(b"", |value| write_signed(rows.into(), value));
+            tables.push((self.statistics_table, vec![entries]));
+        }
+        self.statistics.state_rows = self.state_rows.unwrap_or(0).max(0) as u64;
+        tables.retain(|(_, parts)| parts.iter().any(|part| !part.is_empty()));
+        tables.sort_unstable_by_key(|(table, _)| *table);
+        tables
+            .into_iter()
+            .map(|(table, parts)| (table, merge_into_run(table, &parts)))
+            .collect()
+    }
+
+    fn account(&mut self) {
+        let bytes: usize = self.shards.iter().map(Shard::size_bytes).sum();
+        if let Some(budget) = &self.budget {
+            budget.account(bytes as isize - self.accounted_bytes as isize);
+            self.accounted_bytes = bytes;
+        }
+        self.statistics.memory_bytes = bytes as u64;
+    }
+
+    fn forget_resident(&mut self) {
+        let count = self.shards.len();
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            *shard = Shard::new(&self.shared, index, count);
+        }
+        self.complete = None;
+        self.account();
+    }
+}
+
+impl Operator for AggregateOperator {
+    fn describe(&self) -> OperatorDescription {
+        let plan = &self.shared.plan;
+        let mut state = "group -> row count and accumulators".to_owned();
+        if !plan.is_columnar() {
+            state.push_str("; (group, arguments) -> weight");
+        }
+        let retention = match (&self.shared.event_time, self.shared.emit_on_close) {
+            (Some(_), false) => "a group is freed when the watermark passes its end",
+            (Some(_), true) => "a group is emitted and freed when the watermark passes its end",
+            (None, _) => "kept as long as its rows: no group column comes from event time",
+        };
+        OperatorDescription {
+            kind: "aggregate",
+            detail: self.detail.clone(),
+            incremental: true,
+            state: Some(state),
+            retention: Some(retention.to_owned()),
+        }
+    }
+
+    fn push(
+        &mut self,
+        _port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        _out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        self.begin(context)?;
+        self.statistics.input_rows += change.num_rows() as u64;
+        if change.is_empty() {
+            return Ok(());
+        }
+        let has_deletes = change
+            .weights()
+            .is_some_and(|w| w.values().iter().any(|&w| w < 0));
+        if self.append_only_input && has_deletes {
+            return Err(Error::internal(format!(
+                "aggregate \"{}\" got a delete from an append-only input",
+                self.shared.name
+            )));
+        }
+        let change = self.without_late_rows(change, context)?;
+        if change.is_empty() {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let input = BatchInput::evaluate(&shared.plan, &shared.format, &shared.group, &change)?;
+        let store = self.store(context);
+        if input.rows < PARALLEL_ROWS_MIN || self.shards.len() == 1 {
+            return self
+                .shards
+                .iter_mut()
+                .try_for_each(|shard| shard.push(shared, &input, store));
+        }
+        self.shards
+            .par_iter_mut()
+            .try_for_each(|shard| shard.push(shared, &input, store))
+    }
+
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.begin(context)?;
+        let store = self.store(context);
+        if self.shared.format.is_single() {
+            self.shards[0].ensure_single(&self.shared, store)?;
+        }
+        let closing = self.closing(context)?;
+        let shared = &self.shared;
+        let finish =
+            |shard: &mut Shard| shard.finish(shared, &context.snapshot, store, closing.as_ref());
+        let work =
+            self.statistics.input_rows as usize + closing.as_ref().map_or(0, |c| c.stored.len());
+        let outputs: Result<Vec<ShardOutput>> = if work < PARALLEL_ROWS_MIN {
+            self.shards.iter_mut().map(finish).collect()
+        } else {
+            self.shards.par_iter_mut().map(finish).collect()
+        };
+        self.outputs = outputs?;
+        for output in &mut self.outputs {
+            let changes = std::mem::take(&mut output.changes);
+            self.statistics.output_rows += changes.iter().map(|c| c.num_rows() as u64).sum::<u64>();
+            out.extend(changes);
+        }
+        self.find_first_open_end(context)
+    }
+
+    fn drain_state(&mut self, _context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        Ok(self.runs())
+    }
+
+    fn committed(&mut self) {
+        self.in_batch = false;
+        let over = self.budget.as_ref().is_some_and(|budget| budget.is_over());
+        let evict = over || std::mem::take(&mut self.shed_wanted);
+        for shard in &mut self.shards {
+            if shard.commit(&self.shared, evict) {
+                self.complete = Some(false);
+            }
+        }
+        self.account();
+        if over && self.budget.as_ref().is_some_and(|budget| budget.is_over()) {
+            self.forget_resident();
+        }
+    }
+
+    fn reset(&mut self) {
+        self.in_batch = false;
+        self.outputs.clear();
+        self.closed_ends = Entries::default();
+        self.state_rows = None;
+        self.closed_until = None;
+        self.first_open_end = None;
+        self.forget_resident();
+    }
+
+    fn shed_memory(&mut self) {
+        if self.in_batch {
+            // What the batch changed is not in the store yet.
+            self.shed_wanted = true;
+        } else {
+            self.forget_resident();
+        }
+    }
+
+    fn wants_batch_at(&self, watermark: i64) -> bool {
+        if !self.shared.emit_on_close {
+            return false;
+        }
+        match self.first_open_end {
+            // After a start nothing is known until a batch has looked.
+            None => true,
+            Some(first) => first.is_some_and(|end| end <= watermark),
+        }
+    }
+
+    fn statistics(&self) -> OperatorStatistics {
+        self.statistics.clone()
+    }
+}
+
+impl Drop for AggregateOperator {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.account(-(self.accounted_bytes as isize));
+        }
+    }
+}
+
+fn describe(request: &AggregateRequest) -> String {
+    let groups: Vec<_> = request
+        .group
+        .iter()
+        .map(|(_, field)| field.name().as_str())
+        .collect();
+    let calls: Vec<_> = request
+        .aggregates
+        .iter()
+        .map(|call| call.name.as_str())
+        .collect();
+    if groups.is_empty() {
+        return calls.join(", ");
+    }
+    format!("{} group by {}", calls.join(", "), groups.join(", "))
+        .trim_start()
+        .to_owned()
+}
+
+/// An end in a form that sorts as bytes.
+fn end_key(end: i64) -> [u8; 8] {
+    ((end as u64) ^ (1 << 63)).to_be_bytes()
+}
+
+fn read_end(key: &[u8]) -> Result<i64> {
+    let head = key
+        .first_chunk::<8>()
+        .ok_or_else(|| Error::damaged("a window's end in the state is cut short"))?;
+    Ok((u64::from_be_bytes(*head) ^ (1 << 63)) as i64)
+}
+
+fn entries_of_ends(output: &ShardOutput) -> Entries {
+    let mut entries = Entries::default();
+    let mut key = Vec::new();
+    for (end, group, is_new) in &output.ends {
+        key.clear();
+        key.extend_from_slice(&end_key(*end));
+        key.extend_from_slice(group);
+        if *is_new {
+            entries.put(&key, |_| ());
+        } else {
+            entries.delete(&key);
+        }
+    }
+    entries
+}

@@ -1,0 +1,528 @@
+//! A multiset of rows in state: key bytes → weight.
+//!
+//! ```text
+//!   add(key, row, ±n)*  ──►  settle(): sorted, summed, old weights read once  ──►  drain()
+//!                               │ what changed: old and new weight                  entries
+//!                               ▼
+//!                     BagReader: state as of this batch (store below, settled rows above)
+//! ```
+//!
+//! Recompute, join and DISTINCT keep their rows here. The bytes of a row are preceded by the
+//! bytes of its key, so that all rows of a key lie together and are found by one seek. A weight
+//! may be below zero for a moment when inputs arrive out of order; it is kept, never clamped, so
+//! that the sum comes out right.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BinaryBuilder};
+
+use crate::error::{Error, Result};
+use crate::state::{Run, RunBuilder, StateScan, StateSnapshot, TableId};
+
+/// Keys of one read of the store: bounds what is held at once.
+const KEYS_PER_READ_MAX: usize = 32 * 1024;
+
+/// Byte strings end to end.
+#[derive(Debug, Default, Clone)]
+pub struct ByteRows {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl ByteRows {
+    /// Number of strings.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// No strings.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// String `index`.
+    pub fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+
+    /// Appends `head` and `tail` as one string.
+    pub fn push(&mut self, head: &[u8], tail: &[u8]) {
+        self.bytes.extend_from_slice(head);
+        self.bytes.extend_from_slice(tail);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// All strings in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Indices in ascending order of the strings.
+    pub fn sorted_indices(&self) -> Vec<u32> {
+        let mut order: Vec<(u64, u32)> = (0..self.len())
+            .map(|index| (leading_bytes(self.get(index)), index as u32))
+            .collect();
+        order.sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0)
+                .then_with(|| self.get(a.1 as usize).cmp(self.get(b.1 as usize)))
+        });
+        order.into_iter().map(|(_, index)| index).collect()
+    }
+
+    fn bytes_held(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
+    }
+}
+
+/// The first eight bytes as a number of the same order; most comparisons end there.
+fn leading_bytes(bytes: &[u8]) -> u64 {
+    let mut leading = [0; 8];
+    let count = bytes.len().min(8);
+    leading[..count].copy_from_slice(&bytes[..count]);
+    u64::from_be_bytes(leading)
+}
+
+/// What one batch changed in a bag: keys ascending and unique, old and new weight of each, never
+/// equal.
+#[derive(Debug, Default)]
+pub struct SettledRows {
+    keys: ByteRows,
+    old: Vec<i64>,
+    new: Vec<i64>,
+}
+
+impl SettledRows {
+    /// Number of changed keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Key `index` with the row behind it.
+    pub fn key(&self, index: usize) -> &[u8] {
+        self.keys.get(index)
+    }
+
+    /// Weight before the batch.
+    pub fn old_weight(&self, index: usize) -> i64 {
+        self.old[index]
+    }
+
+    /// Weight after the batch.
+    pub fn new_weight(&self, index: usize) -> i64 {
+        self.new[index]
+    }
+
+    /// The change of the weight.
+    pub fn delta(&self, index: usize) -> i64 {
+        self.new[index] - self.old[index]
+    }
+
+    /// Index of the first key that is not below `bound`.
+    fn lower_bound(&self, bound: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.key(middle) < bound {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Index of `key`.
+    pub fn find(&self, key: &[u8]) -> Option<usize> {
+        let index = self.lower_bound(key);
+        (index < self.len() && self.key(index) == key).then_some(index)
+    }
+
+    /// The indices of the keys that begin with `prefix`.
+    pub fn range_of(&self, prefix: &[u8]) -> std::ops::Range<usize> {
+        let start = self.lower_bound(prefix);
+        let end = match prefix_end(prefix) {
+            Some(end) => self.lower_bound(&end),
+            None => self.len(),
+        };
+        start..end
+    }
+}
+
+/// A multiset of rows, kept in the state store.
+#[derive(Debug)]
+pub struct Bag {
+    table: TableId,
+    counter: TableId,
+    pending: ByteRows,
+    pending_weights: Vec<i64>,
+    settled: Arc<SettledRows>,
+    rows: Option<i64>,
+    updated: u64,
+    removed: u64,
+}
+
+impl Bag {
+    /// The bag of a stable name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            table: TableId::from_name(name),
+            counter: TableId::from_name(&format!("{name}/count")),
+            pending: ByteRows::default(),
+            pending_weights: Vec::new(),
+            settled: Arc::default(),
+            rows: None,
+            updated: 0,
+            removed: 0,
+        }
+    }
+
+    /// Adds `weight` copies of `row` under `key`.
+    pub fn add(&mut self, key: &[u8], row: &[u8], weight: i64) {
+        self.pending.push(key, row);
+        self.pending_weights.push(weight);
+    }
+
+    /// Nothing was added since the last settling.
+    pub fn is_pending_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Sums up all that was added in this batch and reads the old weight of each changed key.
+    /// Once per batch.
+    pub fn settle(&mut self, snapshot: &StateSnapshot) -> Result<Arc<SettledRows>> {
+        assert!(self.settled.is_empty(), "a bag settles once per batch");
+        let pending = std::mem::take(&mut self.pending);
+        let weights = std::mem::take(&mut self.pending_weights);
+        let mut settled = SettledRows::default();
+        let order = pending.sorted_indices();
+        let mut position = 0;
+        while position < order.len() {
+            let key = pending.get(order[position] as usize);
+            let mut delta: i64 = 0;
+            while position < order.len() && pending.get(order[position] as usize) == key {
+                delta = delta
+                    .checked_add(weights[order[position] as usize])
+                    .ok_or_else(|| Error::internal("the weight of a row overflows"))?;
+                position += 1;
+            }
+            if delta != 0 {
+                settled.keys.push(key, &[]);
+                settled.new.push(delta);
+            }
+        }
+        settled.old = self.weights_of(snapshot, &settled.keys)?;
+        for (new, old) in settled.new.iter_mut().zip(&settled.old) {
+            *new += old;
+        }
+        self.settled = Arc::new(settled);
+        Ok(self.settled.clone())
+    }
+
+    /// What this batch changed, once settled.
+    pub fn settled(&self) -> &SettledRows {
+        &self.settled
+    }
+
+    /// Rows kept before this batch.
+    pub fn rows_before(&self, snapshot: &StateSnapshot) -> Result<i64> {
+        match self.rows {
+            Some(rows) => Ok(rows),
+            None => self.stored_rows(snapshot),
+        }
+    }
+
+    /// Weights before the batch of `keys` (ascending); 0 where absent.
+    pub fn weights_of(&self, snapshot: &StateSnapshot, keys: &ByteRows) -> Result<Vec<i64>> {
+        let mut weights = vec![0; keys.len()];
+        if keys.is_empty() || snapshot.is_table_empty(self.table)? {
+            return Ok(weights);
+        }
+        for start in (0..keys.len()).step_by(KEYS_PER_READ_MAX) {
+            let end = (start + KEYS_PER_READ_MAX).min(keys.len());
+            let mut wanted = BinaryBuilder::new();
+            for index in start..end {
+                wanted.append_value(keys.get(index));
+            }
+            let found = snapshot.get_many(self.table, &wanted.finish())?;
+            for index in start..end {
+                if found.is_valid(index - start) {
+                    weights[index] = decode_weight(found.value(index - start))?;
+                }
+            }
+        }
+        Ok(weights)
+    }
+
+    /// A reader of the rows under `prefix` before this batch.
+    pub fn read_old(&self, snapshot: &StateSnapshot, prefix: &[u8]) -> Result<BagReader> {
+        BagReader::new(snapshot, self.table, Arc::default(), prefix)
+    }
+
+    /// A reader of the rows under `prefix` with this batch's settled changes.
+    pub fn read_new(&self, snapshot: &StateSnapshot, prefix: &[u8]) -> Result<BagReader> {
+        BagReader::new(snapshot, self.table, self.settled.clone(), prefix)
+    }
+
+    /// What it takes to make readers later, on another thread.
+    pub fn reader_source(&self, snapshot: &StateSnapshot) -> BagSource {
+        BagSource {
+            snapshot: snapshot.clone(),
+            table: self.table,
+            settled: self.settled.clone(),
+        }
+    }
+
+    /// The batch's entries: changed weights, and the number of rows kept.
+    pub fn drain(&mut self, snapshot: &StateSnapshot) -> Result<Vec<(TableId, Run)>> {
+        let settled = std::mem::take(&mut self.settled);
+        (self.updated, self.removed) = (0, 0);
+        let mut rows = self.rows_before(snapshot)?;
+        self.rows = Some(rows);
+        if settled.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut builder = RunBuilder::new();
+        let mut key = self.table.0.to_be_bytes().to_vec();
+        let mut value = Vec::with_capacity(10);
+        for index in 0..settled.len() {
+            key.truncate(8);
+            key.extend_from_slice(settled.key(index));
+            let new = settled.new_weight(index);
+            rows += i64::from(new != 0) - i64::from(settled.old_weight(index) != 0);
+            if new == 0 {
+                self.removed += 1;
+                builder.push(&key, None);
+            } else {
+                self.updated += 1;
+                encode_weight(new, &mut value);
+                builder.push(&key, Some(&value));
+            }
+        }
+        self.rows = Some(rows);
+        let mut counter = RunBuilder::new();
+        encode_weight(rows, &mut value);
+        counter.push(&self.counter.0.to_be_bytes(), Some(&value));
+        let mut runs = vec![
+            (self.table, builder.finish()),
+            (self.counter, counter.finish()),
+        ];
+        runs.sort_by_key(|(table, _)| *table);
+        Ok(runs)
+    }
+
+    fn stored_rows(&self, snapshot: &StateSnapshot) -> Result<i64> {
+        let mut key = BinaryBuilder::new();
+        key.append_value([]);
+        let found = snapshot.get_many(self.counter, &key.finish())?;
+        if found.is_valid(0) {
+            decode_weight(found.value(0))
+        } else {
+            Ok(0)
+        }
+    }
+
+    /// Forgets what the failed batch added.
+    pub fn reset(&mut self) {
+        self.pending = ByteRows::default();
+        self.pending_weights = Vec::new();
+        self.settled = Arc::default();
+        self.rows = None;
+        (self.updated, self.removed) = (0, 0);
+    }
+
+    /// Adds its numbers to an operator's.
+    pub fn add_statistics(&self, statistics: &mut crate::dataflow::operator::OperatorStatistics) {
+        statistics.state_rows += self.rows.unwrap_or(0).max(0) as u64;
+        statistics.state_rows_updated += self.updated;
+        statistics.state_rows_removed += self.removed;
+        statistics.memory_bytes += self.pending.bytes_held() as u64;
+    }
+}
+
+/// Makes readers of a bag as of one batch; may be sent to another thread.
+#[derive(Debug, Clone)]
+pub struct BagSource {
+    snapshot: StateSnapshot,
+    table: TableId,
+    settled: Arc<SettledRows>,
+}
+
+impl BagSource {
+    /// A reader of the rows under `prefix`.
+    pub fn read(&self, prefix: &[u8]) -> Result<BagReader> {
+        BagReader::new(&self.snapshot, self.table, self.settled.clone(), prefix)
+    }
+}
+
+/// Rows under a prefix in byte order, each once with its weight (never 0).
+pub struct BagReader {
+    scan: Option<StateScan>,
+    scan_valid: bool,
+    settled: Arc<SettledRows>,
+    settled_at: usize,
+    settled_end: usize,
+    prefix_len: usize,
+    row: Vec<u8>,
+    weight: i64,
+}
+
+impl BagReader {
+    fn new(
+        snapshot: &StateSnapshot,
+        table: TableId,
+        settled: Arc<SettledRows>,
+        prefix: &[u8],
+    ) -> Result<Self> {
+        let (mut scan, mut scan_valid) = (None, false);
+        if !snapshot.is_table_empty(table)? {
+            let end = prefix_end(prefix);
+            let mut entries = snapshot.scan(table, Some(prefix), end.as_deref())?;
+            scan_valid = entries.advance()?;
+            scan = Some(entries);
+        }
+        let range = settled.range_of(prefix);
+        Ok(Self {
+            scan,
+            scan_valid,
+            settled,
+            settled_at: range.start,
+            settled_end: range.end,
+            prefix_len: prefix.len(),
+            row: Vec::new(),
+            weight: 0,
+        })
+    }
+
+    /// Moves to the next row; false at the end.
+    pub fn advance(&mut self) -> Result<bool> {
+        loop {
+            let settled = (self.settled_at < self.settled_end)
+                .then(|| self.settled.key(self.settled_at));
+            let stored = match &self.scan {
+                Some(scan) if self.scan_valid => Some(scan.key()),
+                _ => None,
+            };
+            let order = match (stored, settled) {
+                (None, None) => return Ok(false),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(stored), Some(settled)) => stored.cmp(settled),
+            };
+            self.row.clear();
+            if order == Ordering::Less {
+                let scan = self.scan.as_ref().expect("a stored key has a scan");
+                self.row.extend_from_slice(&scan.key()[self.prefix_len..]);
+                self.weight = decode_weight(scan.value())?;
+            } else {
+                self.row
+                    .extend_from_slice(&self.settled.key(self.settled_at)[self.prefix_len..]);
+                self.weight = self.settled.new_weight(self.settled_at);
+                self.settled_at += 1;
+            }
+            if order != Ordering::Greater {
+                let scan = self.scan.as_mut().expect("a stored key has a scan");
+                self.scan_valid = scan.advance()?;
+            }
+            if self.weight != 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The current row, without the prefix.
+    pub fn row(&self) -> &[u8] {
+        &self.row
+    }
+
+    /// Weight of the current row.
+    pub fn weight(&self) -> i64 {
+        self.weight
+    }
+}
+
+/// The least byte string above all that begin with `prefix`; `None`: there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// Zigzag base-128: weights are near zero, so most take one byte.
+fn encode_weight(weight: i64, out: &mut Vec<u8>) {
+    out.clear();
+    let mut rest = ((weight << 1) ^ (weight >> 63)) as u64;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+fn decode_weight(bytes: &[u8]) -> Result<i64> {
+    let damaged = || Error::damaged("a row's weight in the state store cannot be read");
+    let mut value: u64 = 0;
+    for (index, byte) in bytes.iter().enumerate() {
+        if index == 10 {
+            return Err(damaged());
+        }
+        value |= u64::from(byte & 0x7f) << (7 * index as u32);
+        if byte & 0x80 == 0 {
+            if index + 1 != bytes.len() {
+                return Err(damaged());
+            }
+            return Ok((value >> 1) as i64 ^ -((value & 1) as i64));
+        }
+    }
+    Err(damaged())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_survive_their_encoding() {
+        let mut bytes = Vec::new();
+        for weight in [0, 1, -1, 63, 64, -64, -65, 1 << 40, i64::MAX, i64::MIN] {
+            encode_weight(weight, &mut bytes);
+            assert_eq!(decode_weight(&bytes).unwrap(), weight);
+        }
+        assert!(decode_weight(&[]).is_err());
+        assert!(decode_weight(&[0x80]).is_err());
+        assert!(decode_weight(&[0x01, 0x01]).is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_prefix_is_just_above_it() {
+        assert_eq!(prefix_end(&[1, 2]), Some(vec![1, 3]));
+        assert_eq!(prefix_end(&[1, 0xff]), Some(vec![2]));
+        assert_eq!(prefix_end(&[0xff, 0xff]), None);
+        assert_eq!(prefix_end(&[]), None);
+    }
+
+    #[test]
+    fn settled_ranges_find_all_rows_of_a_key() {
+        let mut keys = ByteRows::default();
+        for key in [&[1, 1][..], &[1, 0xff], &[2], &[2, 0], &[3]] {
+            keys.push(key, &[]);
+        }
+        let count = keys.len();
+        let settled = SettledRows {
+            keys,
+            old: vec![0; count],
+            new: vec![1; count],
+        };
+        assert_eq!(settled.range_of(&[1]), 0..2);
+        assert_eq!(settled.range_of(&[2]), 2..4);
+        assert_eq!(settled.range_of(&[]), 0..5);
+        assert_eq!(settled.range_of(&[9]), 5..5);
+    }
+}

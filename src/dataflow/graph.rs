@@ -1,0 +1,507 @@
+//! The operators of all views of one pipeline, and how changes flow through them.
+//!
+//! ```text
+//!   push(relation) ─► inputs of every view that reads it ─► … ─► root of view A ─► storage of A
+//!                                                                   │ consolidated change
+//!                                                                   ▼
+//!                                             inputs of the pipeline's views that read A
+//! ```
+//!
+//! A change goes depth first from its input as far as it can without waiting; `finish` then walks
+//! the operators in order, inputs first, so that each sees all of its batch before it emits.
+//! Nothing here knows of checkpoints; a batch that fails is undone by `reset`, since all that
+//! operators hold is a cache of the state store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use datafusion::arrow::datatypes::SchemaRef;
+
+use super::change::ChangeBatch;
+use super::consolidate::{consolidate, under_schema};
+use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorStatistics};
+use super::plan::{InputSpec, NodeKind, ViewPlan};
+use super::rows::{RowCodec, rebatch};
+use super::view_storage::{ViewLayout, ViewStorage};
+use crate::clock::ClockRef;
+use crate::error::{Error, Result};
+use crate::state::{Run, TableId};
+
+/// What a batch gave.
+#[derive(Debug)]
+pub struct BatchResult {
+    /// All entries to write, of operators and of views' contents.
+    pub run: Run,
+    /// Consolidated changes of each view, in its schema; a view without changes has none.
+    pub view_changes: BTreeMap<String, Vec<ChangeBatch>>,
+    /// Rows dropped as late, by view.
+    pub late_rows: BTreeMap<String, u64>,
+    /// Rows of the changes, by view.
+    pub output_rows: BTreeMap<String, u64>,
+}
+
+struct Node {
+    operator: BoxOperator,
+    description: OperatorDescription,
+    name: String,
+    /// (node, port) of the same view that take what this one emits.
+    consumers: Vec<(usize, usize)>,
+    busy_us: u64,
+    /// The batch that `busy_us` belongs to.
+    busy_batch_id: u64,
+}
+
+struct InputNode {
+    node: usize,
+    relation: String,
+    /// Columns of the relation, ascending.
+    projection: Vec<usize>,
+}
+
+struct View {
+    plan: ViewPlan,
+    nodes: Vec<Node>,
+    inputs: Vec<InputNode>,
+    codec: RowCodec,
+    /// `None`: the view only feeds a sink.
+    storage: Option<ViewStorage>,
+    /// What the root emitted in this batch.
+    emitted: Vec<ChangeBatch>,
+    /// The part of `emitted` that storage and dependent views already took.
+    passed_on: usize,
+}
+
+/// All views of one pipeline.
+#[derive(Default)]
+pub struct Dataflow {
+    /// In an order in which each view comes after those it reads.
+    views: Vec<View>,
+    clock: Option<ClockRef>,
+}
+
+impl Dataflow {
+    /// A dataflow without views.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Measures the operators' time by `clock`; without it `busy_us` stays 0.
+    #[must_use]
+    pub fn with_clock(mut self, clock: ClockRef) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Adds a view; views of this pipeline that it reads must be there already.
+    pub fn add_view(&mut self, plan: ViewPlan) -> Result<()> {
+        if self.index_of(&plan.name).is_some() {
+            return Err(Error::internal(format!(
+                "view \"{}\" is in the dataflow already",
+                plan.name
+            )));
+        }
+        self.views.push(View::new(plan)?);
+        Ok(())
+    }
+
+    /// Removes a view; nothing happens if there is none of that name.
+    pub fn remove_view(&mut self, name: &str) {
+        self.views.retain(|view| view.plan.name != name);
+    }
+
+    /// The plans of the views, in the order they run.
+    pub fn plans(&self) -> impl Iterator<Item = &ViewPlan> {
+        self.views.iter().map(|view| &view.plan)
+    }
+
+    /// What is read from outside: per relation, the columns that any view needs. A view of this
+    /// pipeline that others read is not among them.
+    pub fn inputs(&self) -> Vec<InputSpec> {
+        let mut columns: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for spec in self.views.iter().flat_map(|view| &view.plan.inputs) {
+            if self.index_of(&spec.relation).is_none() {
+                let wanted = columns.entry(&spec.relation).or_default();
+                wanted.extend(&spec.projection);
+            }
+        }
+        columns
+            .into_iter()
+            .map(|(relation, projection)| InputSpec {
+                relation: relation.to_owned(),
+                projection: projection.into_iter().collect(),
+            })
+            .collect()
+    }
+
+    /// Takes a change of a relation, in the columns that [`Self::inputs`] names for it.
+    pub fn push(
+        &mut self,
+        relation: &str,
+        change: ChangeBatch,
+        context: &BatchContext,
+    ) -> Result<()> {
+        let inputs = self.inputs();
+        let Some(spec) = inputs.iter().find(|spec| spec.relation == relation) else {
+            return Err(Error::internal(format!("no view reads \"{relation}\"")));
+        };
+        self.deliver(0, relation, &spec.projection, &change, context)
+    }
+
+    /// Back-fill: a change of all columns of a relation goes to one view only.
+    pub fn push_to(
+        &mut self,
+        view: &str,
+        relation: &str,
+        change: ChangeBatch,
+        context: &BatchContext,
+    ) -> Result<()> {
+        let index = self
+            .index_of(view)
+            .ok_or_else(|| Error::internal(format!("no view \"{view}\" in the dataflow")))?;
+        let columns: Vec<usize> = (0..change.schema().fields().len()).collect();
+        let clock = self.clock.clone();
+        self.views[index].take(relation, &columns, &change, context, clock.as_ref())?;
+        self.pass_on(index, context)
+    }
+
+    /// Gives a change, whose columns are `columns` of the relation, to the views from `first` on.
+    fn deliver(
+        &mut self,
+        first: usize,
+        relation: &str,
+        columns: &[usize],
+        change: &ChangeBatch,
+        context: &BatchContext,
+    ) -> Result<()> {
+        let clock = self.clock.clone();
+        for index in first..self.views.len() {
+            if self.views[index].reads(relation) {
+                self.views[index].take(relation, columns, change, context, clock.as_ref())?;
+                self.pass_on(index, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what an append-only view emitted on at once: it needs no consolidation, so that
+    /// its rows need not wait for the end of the batch.
+    fn pass_on(&mut self, index: usize, context: &BatchContext) -> Result<()> {
+        let view = &mut self.views[index];
+        if !view.plan.append_only {
+            return Ok(());
+        }
+        let fresh = view.emitted[view.passed_on..].to_vec();
+        view.passed_on = view.emitted.len();
+        self.hand_over(index, &fresh, context)
+    }
+
+    /// Gives a view's changes to its storage and to the views that read it.
+    fn hand_over(
+        &mut self,
+        index: usize,
+        changes: &[ChangeBatch],
+        context: &BatchContext,
+    ) -> Result<()> {
+        let view = &mut self.views[index];
+        let name = view.plan.name.clone();
+        let columns: Vec<usize> = (0..view.plan.schema.fields().len()).collect();
+        for change in changes {
+            if let Some(storage) = &mut self.views[index].storage {
+                storage.push(change);
+            }
+            self.deliver(index + 1, &name, &columns, change, context)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the batch: all operators emit the rest, and their entries are gathered.
+    pub fn finish(&mut self, context: &BatchContext) -> Result<BatchResult> {
+        let clock = self.clock.clone();
+        let mut runs: Vec<(TableId, Run)> = Vec::new();
+        let mut result = BatchResult {
+            run: Run::default(),
+            view_changes: BTreeMap::new(),
+            late_rows: BTreeMap::new(),
+            output_rows: BTreeMap::new(),
+        };
+        for index in 0..self.views.len() {
+            let name = self.views[index].plan.name.clone();
+            self.views[index].finish(context, clock.as_ref())?;
+            if self.views[index].plan.append_only {
+                self.pass_on(index, context)?;
+            } else {
+                let view = &mut self.views[index];
+                view.emitted = consolidate(&view.codec, &std::mem::take(&mut view.emitted))?;
+                let changes = view.emitted.clone();
+                self.hand_over(index, &changes, context)?;
+            }
+            let view = &mut self.views[index];
+            let entries = view.drain(context).map_err(|error| named(&name, error))?;
+            runs.extend(entries);
+            let changes = std::mem::take(&mut view.emitted);
+            view.passed_on = 0;
+            let output_rows = changes.iter().map(|change| change.num_rows() as u64).sum();
+            result.output_rows.insert(name.clone(), output_rows);
+            result.late_rows.insert(name.clone(), view.late_rows());
+            if !changes.is_empty() {
+                result.view_changes.insert(name, changes);
+            }
+        }
+        runs.sort_by_key(|(table, _)| *table);
+        if let Some(pair) = runs.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let table = pair[0].0;
+            return Err(Error::internal(format!("two operators share {table:?}")));
+        }
+        result.run = Run::concat(runs.into_iter().map(|(_, run)| run).collect());
+        Ok(result)
+    }
+
+    /// The batch is durable and applied to the store.
+    pub fn committed(&mut self) {
+        for view in &mut self.views {
+            if let Some(storage) = &mut view.storage {
+                storage.committed();
+            }
+            view.nodes
+                .iter_mut()
+                .for_each(|node| node.operator.committed());
+        }
+    }
+
+    /// The batch failed: back to the store's last committed state.
+    pub fn reset(&mut self) {
+        for view in &mut self.views {
+            view.emitted.clear();
+            view.passed_on = 0;
+            if let Some(storage) = &mut view.storage {
+                storage.reset();
+            }
+            view.nodes.iter_mut().for_each(|node| node.operator.reset());
+        }
+    }
+
+    /// Lets go of what the store can give again. Between batches only.
+    pub fn shed_memory(&mut self) {
+        for view in &mut self.views {
+            view.nodes
+                .iter_mut()
+                .for_each(|node| node.operator.shed_memory());
+        }
+    }
+
+    /// A batch at this watermark would close windows, even without rows.
+    pub fn wants_batch_at(&self, watermark: i64) -> bool {
+        self.views
+            .iter()
+            .flat_map(|view| &view.nodes)
+            .any(|node| node.operator.wants_batch_at(watermark))
+    }
+
+    /// Numbers of every operator after its last batch: view, operator's name, what it is, numbers.
+    pub fn statistics(&self) -> Vec<(String, String, OperatorDescription, OperatorStatistics)> {
+        let mut all = Vec::new();
+        for view in &self.views {
+            for node in &view.nodes {
+                let mut statistics = node.operator.statistics();
+                statistics.busy_us = node.busy_us;
+                all.push((
+                    view.plan.name.clone(),
+                    node.name.clone(),
+                    node.description.clone(),
+                    statistics,
+                ));
+            }
+        }
+        all
+    }
+
+    /// Columns of a view.
+    pub fn view_schema(&self, name: &str) -> Option<SchemaRef> {
+        self.index_of(name).map(|index| self.views[index].plan.schema.clone())
+    }
+
+    /// Key columns of a view, if no two of its rows share them; and whether it only ever grows.
+    pub fn view_key(&self, name: &str) -> Option<(Option<Vec<usize>>, bool)> {
+        let plan = &self.views[self.index_of(name)?].plan;
+        Some((plan.key.clone(), plan.append_only))
+    }
+
+    fn index_of(&self, name: &str) -> Option<usize> {
+        self.views.iter().position(|view| view.plan.name == name)
+    }
+}
+
+fn named(view: &str, error: Error) -> Error {
+    error.context(format!("materialized view \"{view}\""))
+}
+
+impl View {
+    fn new(plan: ViewPlan) -> Result<Self> {
+        let mut nodes: Vec<Node> = Vec::with_capacity(plan.nodes.len());
+        let mut inputs = Vec::new();
+        for (index, node) in plan.nodes.iter().enumerate() {
+            let operator = node.build().map_err(|error| named(&plan.name, error))?;
+            for (port, input) in node.inputs.iter().enumerate() {
+                nodes[*input].consumers.push((index, port));
+            }
+            if let NodeKind::Input {
+                relation,
+                projection,
+            } = &node.kind
+            {
+                inputs.push(InputNode {
+                    node: index,
+                    relation: relation.clone(),
+                    projection: projection.clone(),
+                });
+            }
+            nodes.push(Node {
+                description: operator.describe(),
+                operator,
+                name: node.name.clone(),
+                consumers: Vec::new(),
+                busy_us: 0,
+                busy_batch_id: 0,
+            });
+        }
+        let layout = ViewLayout::choose(plan.append_only, plan.key.as_deref());
+        Ok(Self {
+            codec: RowCodec::new(plan.schema.clone())?,
+            storage: if plan.stored {
+                Some(ViewStorage::new(&plan.state_name, plan.schema.clone(), layout)?)
+            } else {
+                None
+            },
+            plan,
+            nodes,
+            inputs,
+            emitted: Vec::new(),
+            passed_on: 0,
+        })
+    }
+
+    fn reads(&self, relation: &str) -> bool {
+        self.inputs.iter().any(|input| input.relation == relation)
+    }
+
+    /// Takes a change whose columns are `columns` of the relation.
+    fn take(
+        &mut self,
+        relation: &str,
+        columns: &[usize],
+        change: &ChangeBatch,
+        context: &BatchContext,
+        clock: Option<&ClockRef>,
+    ) -> Result<()> {
+        for input in 0..self.inputs.len() {
+            if self.inputs[input].relation != relation {
+                continue;
+            }
+            let InputNode {
+                node, projection, ..
+            } = &self.inputs[input];
+            let node = *node;
+            let places = projection
+                .iter()
+                .map(|wanted| {
+                    columns.iter().position(|column| column == wanted).ok_or_else(|| {
+                        Error::internal(format!("column {wanted} of \"{relation}\" was not read"))
+                    })
+                })
+                .collect::<Result<Vec<_>>>()?;
+            let arrays = places
+                .into_iter()
+                .map(|place| change.rows().column(place).clone())
+                .collect();
+            let rows = rebatch(&self.plan.nodes[node].schema, arrays, change.num_rows())?;
+            self.push(node, 0, change.with_rows(rows), context, clock)
+                .map_err(|error| named(&self.plan.name, error))?;
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        node: usize,
+        port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        clock: Option<&ClockRef>,
+    ) -> Result<()> {
+        let mut out = Vec::new();
+        let start = clock.map(|clock| clock.monotonic());
+        let target = &mut self.nodes[node];
+        target.operator.push(port, change, context, &mut out)?;
+        target.count_time(context.batch_id, clock, start);
+        self.forward(node, out, context, clock)
+    }
+
+    /// Gives what a node emitted to its consumers, or to the view when it is the root.
+    fn forward(
+        &mut self,
+        node: usize,
+        changes: Vec<ChangeBatch>,
+        context: &BatchContext,
+        clock: Option<&ClockRef>,
+    ) -> Result<()> {
+        for change in changes {
+            if change.is_empty() {
+                continue;
+            }
+            if node == self.plan.root() {
+                self.emitted
+                    .push(under_schema(change, &self.plan.schema)?);
+                continue;
+            }
+            for consumer in 0..self.nodes[node].consumers.len() {
+                let (to, port) = self.nodes[node].consumers[consumer];
+                self.push(to, port, change.clone(), context, clock)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &BatchContext, clock: Option<&ClockRef>) -> Result<()> {
+        for node in 0..self.nodes.len() {
+            let mut out = Vec::new();
+            let start = clock.map(|clock| clock.monotonic());
+            let target = &mut self.nodes[node];
+            target
+                .operator
+                .finish(context, &mut out)
+                .map_err(|error| named(&self.plan.name, error))?;
+            target.count_time(context.batch_id, clock, start);
+            self.forward(node, out, context, clock)
+                .map_err(|error| named(&self.plan.name, error))?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        let mut runs = Vec::new();
+        for node in &mut self.nodes {
+            runs.extend(node.operator.drain_state(context)?);
+        }
+        if let Some(storage) = &mut self.storage {
+            runs.extend(storage.finish(context)?);
+        }
+        runs.retain(|(_, run)| !run.is_empty());
+        Ok(runs)
+    }
+
+    fn late_rows(&self) -> u64 {
+        let late = self.nodes.iter().map(|node| node.operator.statistics().late_rows);
+        late.sum()
+    }
+}
+
+impl Node {
+    fn count_time(&mut self, batch_id: u64, clock: Option<&ClockRef>, start: Option<Duration>) {
+        if self.busy_batch_id != batch_id {
+            (self.busy_batch_id, self.busy_us) = (batch_id, 0);
+        }
+        if let (Some(clock), Some(start)) = (clock, start) {
+            self.busy_us += clock.monotonic().saturating_sub(start).as_micros() as u64;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The rows of a side that go out by themselves: padded with NULL, semi, anti, mark.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+
+use super::pairs::key_ranges;
+use super::{Alone, Join, split_key};
+use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::consolidate::ROWS_PER_BATCH;
+use crate::dataflow::operator::BatchContext;
+use crate::dataflow::rows::rebatch;
+use crate::error::Result;
+
+/// Rows on their way out, with weight and whether they have a match.
+#[derive(Default)]
+struct AloneRows {
+    rows: ByteRows,
+    weights: Vec<i64>,
+    matched: Vec<bool>,
+}
+
+impl AloneRows {
+    fn push(&mut self, row: &[u8], weight: i64, matched: bool) {
+        if weight != 0 {
+            self.rows.push(row, &[]);
+            self.weights.push(weight);
+            self.matched.push(matched);
+        }
+    }
+}
+
+impl Join {
+    /// Rows whose key holds a NULL: without a match for ever.
+    pub(super) fn emit_unmatched(
+        &mut self,
+        port: usize,
+        change: &ChangeBatch,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let alone = self.sides[port].alone;
+        let weights: Vec<i64> = (0..change.num_rows())
+            .map(|index| alone.weight(change.weight(index), false))
+            .collect();
+        let matched = vec![false; change.num_rows()];
+        let rows = self.alone_batch(port, change.rows(), matched)?;
+        self.emit(rows, weights, context, out)
+    }
+
+    /// Without a further condition a whole key gains or loses its match at once. Where it does
+    /// neither, only the changed rows go out.
+    pub(super) fn emit_alone_by_key(
+        &mut self,
+        port: usize,
+        changed: &[Arc<SettledRows>; 2],
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let keys = union_of_keys(&changed[0], &changed[1]);
+        let side = &self.sides[port];
+        let totals = self.sides[1 - port]
+            .totals
+            .as_ref()
+            .expect("totals are kept for a side that goes out alone");
+        let (before, after) = counts_of(totals, &keys, context)?;
+        let mut going = AloneRows::default();
+        let mut ready = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let (was, is) = (before[index] > 0, after[index] > 0);
+            if was != is {
+                let mut rows = side.rows.read_old(&context.snapshot, key)?;
+                while rows.advance()? {
+                    let (row, weight) = (rows.row(), rows.weight());
+                    side.send(&mut going, row, weight, was, is);
+                    if going.weights.len() >= ROWS_PER_BATCH {
+                        ready.push(std::mem::take(&mut going));
+                    }
+                }
+            }
+            for entry in changed[port].range_of(key) {
+                let row = split_key(changed[port].key(entry)).1;
+                let delta = changed[port].delta(entry);
+                going.push(row, side.alone.weight(delta, is), is);
+            }
+            if going.weights.len() >= ROWS_PER_BATCH {
+                ready.push(std::mem::take(&mut going));
+            }
+        }
+        ready.push(going);
+        self.emit_alone(port, ready, context, out)
+    }
+
+    /// With a further condition every row has a match count of its own.
+    pub(super) fn emit_alone_by_row(
+        &mut self,
+        port: usize,
+        changed: &SettledRows,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let side = &mut self.sides[port];
+        let matches = side
+            .matches
+            .as_mut()
+            .expect("matches are kept for a side that goes out alone");
+        forget_removed(matches, changed, context)?;
+        let counts = matches.settle(&context.snapshot)?;
+        let keys = union_of(changed, &counts);
+        let (weight_before, weight_after) = counts_of(&side.rows, &keys, context)?;
+        let matches = side.matches.as_ref().expect("matches were just settled");
+        let (count_before, count_after) = counts_of(matches, &keys, context)?;
+        let side = &self.sides[port];
+        let mut going = AloneRows::default();
+        let mut ready = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let row = split_key(key).1;
+            let (was, is) = (count_before[index] > 0, count_after[index] > 0);
+            side.send(&mut going, row, weight_before[index], was, is);
+            let delta = weight_after[index] - weight_before[index];
+            going.push(row, side.alone.weight(delta, is), is);
+            if going.weights.len() >= ROWS_PER_BATCH {
+                ready.push(std::mem::take(&mut going));
+            }
+        }
+        ready.push(going);
+        self.emit_alone(port, ready, context, out)
+    }
+
+    fn emit_alone(
+        &mut self,
+        port: usize,
+        ready: Vec<AloneRows>,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        for going in ready {
+            if going.weights.is_empty() {
+                continue;
+            }
+            let rows = self.sides[port].codec.decode(going.rows.iter())?;
+            let rows = self.alone_batch(port, &rows, going.matched)?;
+            self.emit(rows, going.weights, context, out)?;
+        }
+        Ok(())
+    }
+
+    /// Output rows of a side's own rows.
+    fn alone_batch(
+        &self,
+        port: usize,
+        rows: &RecordBatch,
+        matched: Vec<bool>,
+    ) -> Result<RecordBatch> {
+        let count = rows.num_rows();
+        let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
+        match self.sides[port].alone {
+            Alone::Padded => {
+                let other = self.spec.inputs[1 - port].fields();
+                let nulls = other.iter().map(|f| new_null_array(f.data_type(), count));
+                if port == 0 {
+                    columns.extend(nulls);
+                } else {
+                    columns = nulls.chain(columns).collect();
+                }
+            }
+            Alone::Marked => columns.push(Arc::new(BooleanArray::from(matched))),
+            Alone::Matched | Alone::Unmatched | Alone::Never => {}
+        }
+        rebatch(&self.spec.schema, columns, count)
+    }
+}
+
+impl super::Side {
+    /// What a row of unchanged weight sends when its match comes or goes.
+    fn send(&self, going: &mut AloneRows, row: &[u8], weight: i64, was: bool, is: bool) {
+        if was != is {
+            going.push(row, -self.alone.weight(weight, was), was);
+            going.push(row, self.alone.weight(weight, is), is);
+        }
+    }
+}
+
+/// A row that is gone has no match count any more.
+fn forget_removed(
+    matches: &mut Bag,
+    changed: &SettledRows,
+    context: &BatchContext,
+) -> Result<()> {
+    let mut removed = ByteRows::default();
+    for index in 0..changed.len() {
+        if changed.new_weight(index) == 0 {
+            removed.push(changed.key(index), &[]);
+        }
+    }
+    let counts = matches.weights_of(&context.snapshot, &removed)?;
+    for (key, count) in removed.iter().zip(counts) {
+        if count != 0 {
+            matches.add(key, &[], -count);
+        }
+    }
+    Ok(())
+}
+
+/// Weights of `keys` (ascending) before and after the batch.
+fn counts_of(bag: &Bag, keys: &ByteRows, context: &BatchContext) -> Result<(Vec<i64>, Vec<i64>)> {
+    let before = bag.weights_of(&context.snapshot, keys)?;
+    let settled = bag.settled();
+    let after = keys
+        .iter()
+        .zip(&before)
+        .map(|(key, before)| {
+            settled
+                .find(key)
+                .map_or(*before, |index| settled.new_weight(index))
+        })
+        .collect();
+    Ok((before, after))
+}
+
+/// The changed keys of two sides, ascending.
+fn union_of_keys(left: &SettledRows, right: &SettledRows) -> ByteRows {
+    let keys = |changes: &SettledRows| {
+        let mut keys = ByteRows::default();
+        for range in key_ranges(changes) {
+            keys.push(split_key(changes.key(range.start)).0, &[]);
+        }
+        keys
+    };
+    merge(&keys(left), &keys(right))
+}
+
+/// The entries of two lists, ascending.
+fn union_of(left: &SettledRows, right: &SettledRows) -> ByteRows {
+    let all = |changes: &SettledRows| {
+        let mut keys = ByteRows::default();
+        for index in 0..changes.len() {
+            keys.push(changes.key(index), &[]);
+        }
+        keys
+    };
+    merge(&all(left), &all(right))
+}
+
+fn merge(left: &ByteRows, right: &ByteRows) -> ByteRows {
+    let mut all = ByteRows::default();
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() || r < right.len() {
+        let take_left = r == right.len() || (l < left.len() && left.get(l) <= right.get(r));
+        let next = if take_left { left.get(l) } else { right.get(r) };
+        all.push(next, &[]);
+        l += usize::from(l < left.len() && left.get(l) == next);
+        r += usize::from(r < right.len() && right.get(r) == next);
+    }
+    all
+}

@@ -1,0 +1,319 @@
+//! Join: inner, outer, semi, anti and mark, with equality keys and any further condition.
+//!
+//! ```text
+//!   left  ──► (key, row) -> weight ─┐   ΔL × R before the batch
+//!                                   ├─► L after the batch × ΔR  ──► condition ──► pairs
+//!   right ──► (key, row) -> weight ─┘                                   │
+//!                                        match counts ◄─────────────────┘
+//!                                             │ zero crossings
+//!                                             ▼
+//!                        rows that stand alone: padded with NULL, semi, anti, mark
+//! ```
+//!
+//! A pair's weight is the product of its rows' weights, so that retractions come out by
+//! themselves. Whether a row has a match follows from counts: without a further condition the sum
+//! of the other side's weights by key, with one a count for every row. A key with a NULL never
+//! matches (unless NULL is to equal NULL, as in INTERSECT), so such a row is never kept.
+//! A cross join is a join with a key of no columns.
+
+mod alone;
+mod pairs;
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, Int64Array, RecordBatch};
+use datafusion::arrow::compute;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::JoinType;
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::bag::Bag;
+use super::change::ChangeBatch;
+use super::expression::evaluate_all;
+use super::numbers::BatchNumbers;
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::rows::{KeyCodec, RowCodec};
+use crate::error::Result;
+use crate::state::{Run, TableId};
+
+/// What to join.
+#[derive(Debug, Clone)]
+pub struct JoinSpec {
+    /// Which rows come out.
+    pub join_type: JoinType,
+    /// In SQL words, for people.
+    pub detail: String,
+    /// Key expressions over the left and the right rows, of equal types pairwise.
+    pub keys: [Vec<Arc<dyn PhysicalExpr>>; 2],
+    /// Types of the key's columns.
+    pub key_types: Vec<DataType>,
+    /// NULL equals NULL.
+    pub null_equals_null: bool,
+    /// Further condition over the left columns followed by the right ones.
+    pub condition: Option<Arc<dyn PhysicalExpr>>,
+    /// Left and right rows.
+    pub inputs: [SchemaRef; 2],
+    /// Left columns followed by the right ones.
+    pub pair_schema: SchemaRef,
+    /// Output rows.
+    pub schema: SchemaRef,
+}
+
+/// How a row of a side goes out by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alone {
+    Never,
+    /// Without a match, the other side's columns NULL.
+    Padded,
+    /// As it is, with a match.
+    Matched,
+    /// As it is, without a match.
+    Unmatched,
+    /// Always, with a column that says whether it has a match.
+    Marked,
+}
+
+/// Whether pairs go out, and how the rows of each side do by themselves.
+fn output_of(join_type: JoinType) -> (bool, [Alone; 2]) {
+    use Alone::{Marked, Matched, Never, Padded, Unmatched};
+    match join_type {
+        JoinType::Inner => (true, [Never, Never]),
+        JoinType::Left => (true, [Padded, Never]),
+        JoinType::Right => (true, [Never, Padded]),
+        JoinType::Full => (true, [Padded, Padded]),
+        JoinType::LeftSemi => (false, [Matched, Never]),
+        JoinType::RightSemi => (false, [Never, Matched]),
+        JoinType::LeftAnti => (false, [Unmatched, Never]),
+        JoinType::RightAnti => (false, [Never, Unmatched]),
+        JoinType::LeftMark => (false, [Marked, Never]),
+        JoinType::RightMark => (false, [Never, Marked]),
+    }
+}
+
+/// The number of copies of a row that go out, given its weight and whether it has a match.
+impl Alone {
+    fn weight(self, weight: i64, matched: bool) -> i64 {
+        match self {
+            Self::Never => 0,
+            Self::Padded | Self::Unmatched => i64::from(!matched) * weight,
+            Self::Matched => i64::from(matched) * weight,
+            Self::Marked => weight,
+        }
+    }
+}
+
+struct Side {
+    codec: RowCodec,
+    /// key and row -> weight
+    rows: Bag,
+    alone: Alone,
+    /// key -> sum of weights: whether the other side's rows of the key have a match. Kept when
+    /// the other side goes out alone and there is no further condition.
+    totals: Option<Bag>,
+    /// key and row -> sum of the weights of the other side's rows that pass the condition with
+    /// it. Kept when this side goes out alone and there is a condition.
+    matches: Option<Bag>,
+}
+
+/// The operator.
+pub struct Join {
+    spec: JoinSpec,
+    emits_pairs: bool,
+    keys: KeyCodec,
+    sides: [Side; 2],
+    numbers: BatchNumbers,
+}
+
+impl Join {
+    /// An operator; `name` is its stable name.
+    pub fn new(name: &str, spec: JoinSpec) -> Result<Self> {
+        let (emits_pairs, alone) = output_of(spec.join_type);
+        let conditional = spec.condition.is_some();
+        let side = |index: usize, word: &str| -> Result<Side> {
+            let bag = |part: &str| Bag::new(&format!("{name}/{word}{part}"));
+            let other_alone = alone[1 - index] != Alone::Never;
+            Ok(Side {
+                codec: RowCodec::new(spec.inputs[index].clone())?,
+                rows: bag(""),
+                alone: alone[index],
+                totals: (other_alone && !conditional).then(|| bag("/totals")),
+                matches: (alone[index] != Alone::Never && conditional).then(|| bag("/matches")),
+            })
+        };
+        Ok(Self {
+            emits_pairs,
+            keys: KeyCodec::new(spec.key_types.iter().cloned())?,
+            sides: [side(0, "left")?, side(1, "right")?],
+            numbers: BatchNumbers::default(),
+            spec,
+        })
+    }
+}
+
+/// Appends the key as the rows of a side lie under it: its length (base 128), then its bytes, so
+/// that key and row can be told apart again.
+fn encode_key(key: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    let mut rest = key.len();
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+    out.extend_from_slice(key);
+}
+
+/// Splits what [`encode_key`] began from the row behind it.
+fn split_key(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let mut length = 0;
+    for (index, byte) in bytes.iter().enumerate() {
+        length |= usize::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return bytes.split_at(index + 1 + length);
+        }
+    }
+    unreachable!("a kept row begins with the length of its key")
+}
+
+/// Rows of which a key column is NULL.
+fn null_keys(columns: &[datafusion::arrow::array::ArrayRef], rows: usize) -> Vec<bool> {
+    let mut null = vec![false; rows];
+    for nulls in columns.iter().filter_map(|column| column.logical_nulls()) {
+        for (row, null) in null.iter_mut().enumerate() {
+            *null |= nulls.is_null(row);
+        }
+    }
+    null
+}
+
+impl Operator for Join {
+    fn describe(&self) -> OperatorDescription {
+        OperatorDescription {
+            kind: "join",
+            detail: self.spec.detail.clone(),
+            incremental: true,
+            state: Some("(key, row) -> weight per side".to_owned()),
+            retention: Some("kept while the row is in the input".to_owned()),
+        }
+    }
+
+    fn push(
+        &mut self,
+        port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        self.numbers.of(context).input_rows += change.num_rows() as u64;
+        let columns = evaluate_all(&self.spec.keys[port], change.rows())?;
+        let keys = self.keys.encode(&columns)?;
+        let side = &mut self.sides[port];
+        let rows = side.codec.encode(change.rows())?;
+        let never_matches = if self.spec.null_equals_null {
+            vec![false; change.num_rows()]
+        } else {
+            null_keys(&columns, change.num_rows())
+        };
+        let mut key = Vec::new();
+        for (index, never) in never_matches.iter().enumerate() {
+            if *never {
+                continue;
+            }
+            encode_key(keys.row(index), &mut key);
+            let weight = change.weight(index);
+            side.rows.add(&key, rows.row(index), weight);
+            if let Some(totals) = &mut side.totals {
+                totals.add(&key, &[], weight);
+            }
+        }
+        if side.alone != Alone::Never && never_matches.contains(&true) {
+            let unmatched = change.filter(&never_matches.into())?;
+            self.emit_unmatched(port, &unmatched, context, out)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.numbers.of(context);
+        let snapshot = &context.snapshot;
+        let changed = [
+            self.sides[0].rows.settle(snapshot)?,
+            self.sides[1].rows.settle(snapshot)?,
+        ];
+        for side in &mut self.sides {
+            if let Some(totals) = &mut side.totals {
+                totals.settle(snapshot)?;
+            }
+        }
+        if self.emits_pairs || self.spec.condition.is_some() {
+            self.join_changes(0, &changed, context, out)?;
+            self.join_changes(1, &changed, context, out)?;
+        }
+        for port in 0..2 {
+            if self.sides[port].alone == Alone::Never {
+                continue;
+            }
+            if self.spec.condition.is_some() {
+                self.emit_alone_by_row(port, &changed[port], context, out)?;
+            } else {
+                self.emit_alone_by_key(port, &changed, context, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        let mut runs = Vec::new();
+        for bag in self.bags() {
+            runs.extend(bag.drain(&context.snapshot)?);
+        }
+        runs.sort_by_key(|(table, _)| *table);
+        Ok(runs)
+    }
+
+    fn reset(&mut self) {
+        self.bags().for_each(Bag::reset);
+        self.numbers = BatchNumbers::default();
+    }
+
+    fn statistics(&self) -> OperatorStatistics {
+        let mut statistics = self.numbers.get();
+        for side in &self.sides {
+            side.rows.add_statistics(&mut statistics);
+        }
+        statistics
+    }
+}
+
+impl Join {
+    fn bags(&mut self) -> impl Iterator<Item = &mut Bag> {
+        self.sides.iter_mut().flat_map(|side| {
+            [Some(&mut side.rows), side.totals.as_mut(), side.matches.as_mut()]
+                .into_iter()
+                .flatten()
+        })
+    }
+
+    /// Emits rows with weights, leaving out those of weight 0.
+    fn emit(
+        &mut self,
+        rows: RecordBatch,
+        weights: Vec<i64>,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let mut change = ChangeBatch::weighted(rows, Int64Array::from(weights));
+        let weights = change.weights().expect("the change has weights");
+        if weights.values().contains(&0) {
+            let zero = Int64Array::new_scalar(0);
+            let mask = compute::kernels::cmp::neq(weights, &zero)?;
+            change = change.filter(&mask)?;
+        }
+        if change.is_empty() {
+            return Ok(());
+        }
+        self.numbers.of(context).output_rows += change.num_rows() as u64;
+        out.push(change);
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Event-time lineage: which columns follow a stream's watermark, and when a value is closed.
+//!
+//! A column has lineage when each of its values says up to which event time rows can still carry
+//! it: the watermark column itself, `tumble_start`, `tumble_end`, unnested `hop_starts`,
+//! `date_bin` and `date_trunc` of it, and these plus or minus a constant. A value `v` is closed
+//! once `v + closes_after <= watermark`.
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::{Expr, Operator};
+
+/// How the values of a column relate to the watermark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventTime {
+    /// Added to a value it gives the time from which on no row in time can carry it; microseconds
+    /// for timestamps, the column's own unit for integers.
+    pub closes_after: i64,
+    /// The value is a bound of a window rather than a raw event time.
+    pub window: bool,
+    /// The column is a list of such values (`hop_starts`), to be unnested.
+    pub list: bool,
+}
+
+impl EventTime {
+    /// The watermark column of a stream.
+    pub const RAW: Self = Self {
+        closes_after: 0,
+        window: false,
+        list: false,
+    };
+
+    fn shifted(self, by: i64) -> Option<Self> {
+        Some(Self {
+            closes_after: self.closes_after.checked_add(by)?,
+            ..self
+        })
+    }
+}
+
+/// Microseconds of the longest instance of a calendar unit: a window of it is closed at the
+/// latest that long after its start.
+fn unit_us(unit: &str) -> Option<i64> {
+    const SECOND: i64 = 1_000_000;
+    const DAY: i64 = 86_400 * SECOND;
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "microsecond" | "microseconds" => 1,
+        "millisecond" | "milliseconds" => 1_000,
+        "second" => SECOND,
+        "minute" => 60 * SECOND,
+        "hour" => 3_600 * SECOND,
+        "day" => DAY,
+        "week" => 7 * DAY,
+        "month" => 31 * DAY,
+        "quarter" => 92 * DAY,
+        "year" => 366 * DAY,
+        _ => return None,
+    })
+}
+
+/// Lineage of an expression's values, given that of the input's columns.
+pub fn of_expression(
+    expression: &Expr,
+    schema: &DFSchema,
+    input: &[Option<EventTime>],
+) -> Option<EventTime> {
+    let of = |e: &Expr| of_expression(e, schema, input);
+    match expression {
+        Expr::Column(column) => input[schema.maybe_index_of_column(column)?],
+        Expr::Alias(alias) => of(&alias.expr),
+        Expr::Cast(cast) => {
+            is_followed(cast.field.data_type()).then(|| of(&cast.expr)).flatten()
+        }
+        Expr::BinaryExpr(binary) => match binary.op {
+            // A later value of the same window closes as much sooner after it.
+            Operator::Plus => match (of(&binary.left), of(&binary.right)) {
+                (Some(time), None) => time.shifted(-size_of(&binary.right)?),
+                (None, Some(time)) => time.shifted(-size_of(&binary.left)?),
+                _ => None,
+            },
+            Operator::Minus => of(&binary.left)?.shifted(size_of(&binary.right)?),
+            _ => None,
+        },
+        Expr::ScalarFunction(call) => {
+            let argument = |index: usize| call.args.get(index);
+            let window = |time: EventTime, size: i64, list: bool| {
+                Some(EventTime {
+                    window: true,
+                    list,
+                    ..time.shifted(size)?
+                })
+            };
+            match call.name() {
+                "tumble_start" => window(of(argument(0)?)?, size_of(argument(1)?)?, false),
+                "tumble_end" => window(of(argument(0)?)?, 0, false),
+                "hop_starts" => window(of(argument(0)?)?, size_of(argument(2)?)?, true),
+                "date_bin" => window(of(argument(1)?)?, size_of(argument(0)?)?, false),
+                "date_trunc" => {
+                    let Expr::Literal(unit, _) = argument(0)? else {
+                        return None;
+                    };
+                    let unit = unit.try_as_str()??;
+                    window(of(argument(1)?)?, unit_us(unit)?, false)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+    .filter(|time| !(time.list && matches!(expression, Expr::BinaryExpr(_))))
+}
+
+/// Types whose unit is the watermark's.
+pub fn is_followed(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Int64
+    )
+}
+
+/// A constant size: microseconds of an interval without months, or an integer.
+fn size_of(expression: &Expr) -> Option<i64> {
+    let value = match expression {
+        Expr::Literal(value, _) => value,
+        Expr::Cast(cast) => return size_of(&cast.expr),
+        Expr::Alias(alias) => return size_of(&alias.expr),
+        _ => return None,
+    };
+    match value {
+        ScalarValue::Int64(Some(size)) => Some(*size),
+        ScalarValue::Int32(Some(size)) => Some(i64::from(*size)),
+        ScalarValue::IntervalMonthDayNano(Some(interval)) if interval.months == 0 => {
+            i64::from(interval.days)
+                .checked_mul(86_400_000_000)?
+                .checked_add(interval.nanoseconds / 1_000)
+        }
+        ScalarValue::IntervalDayTime(Some(interval)) => i64::from(interval.days)
+            .checked_mul(86_400_000_000)?
+            .checked_add(i64::from(interval.milliseconds) * 1_000),
+        ScalarValue::DurationMicrosecond(Some(size)) => Some(*size),
+        _ => None,
+    }
+}

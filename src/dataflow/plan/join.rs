@@ -1,0 +1,173 @@
+//! Translation of joins.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan};
+
+use super::NodeKind;
+use super::event_time::EventTime;
+use super::translate::{Place, Properties, Translator, column_index};
+use crate::dataflow::join::JoinSpec;
+use crate::error::{Error, Result, sqlstate};
+
+impl Translator<'_> {
+    pub(super) fn join(&mut self, plan: &LogicalPlan, join: &Join) -> Result<usize> {
+        // NOT IN with NULLs asks about the whole of the other side, not about a key.
+        if join.null_aware {
+            return self.recompute_node(plan);
+        }
+        let left = self.node(&join.left, Place::Below)?;
+        let right = self.node(&join.right, Place::Below)?;
+        let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
+        let mut keys = [Vec::new(), Vec::new()];
+        let mut key_types = Vec::new();
+        for (left_key, right_key) in &join.on {
+            let types = (
+                left_key.get_type(left_schema)?,
+                right_key.get_type(right_schema)?,
+            );
+            let common = comparison_coercion(&types.0, &types.1).ok_or_else(|| {
+                Error::new(
+                    sqlstate::DATATYPE_MISMATCH,
+                    format!("cannot join on {left_key} = {right_key}: their types differ"),
+                )
+            })?;
+            for (side, (key, schema)) in [(left_key, left_schema), (right_key, right_schema)]
+                .into_iter()
+                .enumerate()
+            {
+                let key = key.clone().cast_to(&common, schema)?;
+                keys[side].push(self.expression(&key, schema)?);
+            }
+            key_types.push(common);
+        }
+        let pair_schema = left_schema.join(right_schema)?;
+        let condition = match &join.filter {
+            Some(filter) => Some(self.expression(filter, &pair_schema)?),
+            None => None,
+        };
+        let inputs = [
+            self.nodes[left].schema.clone(),
+            self.nodes[right].schema.clone(),
+        ];
+        let fields = inputs.iter().flat_map(|schema| schema.fields().iter().cloned());
+        let pair_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let detail = detail(join);
+        let spec = JoinSpec {
+            join_type: join.join_type,
+            detail: detail.clone(),
+            keys,
+            key_types,
+            null_equals_null: join.null_equality == NullEquality::NullEqualsNull,
+            condition,
+            inputs,
+            pair_schema,
+            schema: Arc::clone(join.schema.inner()),
+        };
+        let properties = self.join_properties(join, left, right);
+        let kind = NodeKind::Join(Box::new(spec));
+        Ok(self.add(kind, vec![left, right], &join.schema, detail, properties))
+    }
+
+    fn join_properties(&self, join: &Join, left: usize, right: usize) -> Properties {
+        let (left, right) = (&self.nodes[left], &self.nodes[right]);
+        let left_columns = left.schema.fields().len();
+        let one_sided = |side: &super::PlanNode, marked: bool| Properties {
+            append_only: false,
+            key: side.key.clone(),
+            event_time: side
+                .event_time
+                .iter()
+                .copied()
+                .chain(marked.then_some(None))
+                .collect::<Vec<Option<EventTime>>>(),
+        };
+        match join.join_type {
+            JoinType::LeftSemi | JoinType::LeftAnti => one_sided(left, false),
+            JoinType::LeftMark => one_sided(left, true),
+            JoinType::RightSemi | JoinType::RightAnti => one_sided(right, false),
+            JoinType::RightMark => one_sided(right, true),
+            JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+                let shift = |key: &[usize]| key.iter().map(|i| i + left_columns).collect();
+                let key = match (&left.key, &right.key) {
+                    (Some(l), Some(r)) => {
+                        let right_is_single = covers(join, r, 1);
+                        let left_is_single = covers(join, l, 0);
+                        let keeps_left = matches!(join.join_type, JoinType::Inner | JoinType::Left);
+                        let keeps_right =
+                            matches!(join.join_type, JoinType::Inner | JoinType::Right);
+                        if right_is_single && keeps_left {
+                            Some(l.clone())
+                        } else if left_is_single && keeps_right {
+                            Some(shift(r))
+                        } else if join.join_type == JoinType::Full {
+                            // Two rows padded on the same side may agree in the NULLs and, with
+                            // nullable keys, in the rest.
+                            None
+                        } else {
+                            let mut key = l.clone();
+                            key.extend(shift(r) as Vec<usize>);
+                            Some(key)
+                        }
+                    }
+                    _ => None,
+                };
+                Properties {
+                    append_only: join.join_type == JoinType::Inner
+                        && left.append_only
+                        && right.append_only,
+                    key,
+                    event_time: [left.event_time.clone(), right.event_time.clone()].concat(),
+                }
+            }
+        }
+    }
+}
+
+/// Every key column of a side is one of the join's keys: a row of the other side then meets one
+/// row of it at most.
+fn covers(join: &Join, key: &[usize], side: usize) -> bool {
+    let joined: BTreeSet<usize> = join
+        .on
+        .iter()
+        .filter_map(|(left, right)| {
+            if side == 0 {
+                column_index(left, join.left.schema())
+            } else {
+                column_index(right, join.right.schema())
+            }
+        })
+        .collect();
+    key.iter().all(|column| joined.contains(column))
+}
+
+fn detail(join: &Join) -> String {
+    let mut conditions: Vec<String> = join
+        .on
+        .iter()
+        .map(|(left, right)| format!("{left} = {right}"))
+        .collect();
+    conditions.extend(join.filter.iter().map(Expr::to_string));
+    let kind = match join.join_type {
+        JoinType::Inner if conditions.is_empty() => "cross",
+        JoinType::Inner => "inner",
+        JoinType::Left => "left",
+        JoinType::Right => "right",
+        JoinType::Full => "full",
+        JoinType::LeftSemi | JoinType::RightSemi => "semi",
+        JoinType::LeftAnti | JoinType::RightAnti => "anti",
+        JoinType::LeftMark | JoinType::RightMark => "mark",
+    };
+    if conditions.is_empty() {
+        return kind.to_owned();
+    }
+    let nulls = match join.null_equality {
+        NullEquality::NullEqualsNull => " (NULL equals NULL)",
+        NullEquality::NullEqualsNothing => "",
+    };
+    format!("{kind} on {}{nulls}", conditions.join(" and "))
+}

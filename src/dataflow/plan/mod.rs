@@ -1,0 +1,365 @@
+//! The incremental planner: from a bound plan to a graph of operators.
+//!
+//! ```text
+//!   bound plan ─► check (volatile functions) ─► optimize (rules that keep meaning)
+//!              ─► translate: one operator per node ─► ViewPlan: nodes, key, append-only, lineage
+//! ```
+//!
+//! Planning is pure: it reads the plan and the properties of the inputs, and builds each operator
+//! once so that what cannot run is refused at CREATE. A node without an incremental operator is
+//! recomputed over the kept rows of its children, so every plan DataFusion runs is a right view.
+//! No operator is chosen by looking at SQL text.
+
+mod aggregate;
+mod check;
+pub mod event_time;
+mod join;
+mod optimize;
+mod recompute;
+mod translate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::PhysicalExpr;
+
+use self::event_time::EventTime;
+use super::aggregate::{AggregateOperator, AggregateRequest};
+use super::distinct::Distinct;
+use super::join::{Join, JoinSpec};
+use super::operator::{BoxOperator, OperatorDescription};
+use super::recompute::{Recompute, RecomputeSpec};
+use super::stateless::{Filter, Pass, Project, Stateless};
+use super::unnest::Unnest;
+use crate::catalog::definition::EmitMode;
+use crate::error::{Error, Result, sqlstate};
+
+/// What the planner must know of a relation that a view reads.
+#[derive(Debug, Clone)]
+pub struct InputProperties {
+    /// All its columns.
+    pub schema: SchemaRef,
+    /// Its changes are inserts only.
+    pub append_only: bool,
+    /// The column that its watermark follows.
+    pub watermark_column: Option<usize>,
+    /// Columns of which no two rows have the same values.
+    pub primary_key: Option<Vec<usize>>,
+}
+
+/// A view to be planned.
+pub struct ViewRequest<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What the operators' names, and so their state tables, begin with: the view's name and
+    /// identity, so that a view never finds the state of a dropped one of the same name.
+    pub state_name: &'a str,
+    /// Its rows are kept to be read; false for a query that only feeds a sink.
+    pub stored: bool,
+    /// Its query: bound, not optimized.
+    pub plan: &'a LogicalPlan,
+    /// Functions and options that the query was bound with.
+    pub state: &'a SessionState,
+    /// Properties of the relations it may read, by bare name.
+    pub inputs: &'a dyn Fn(&str) -> Option<InputProperties>,
+    /// When results show.
+    pub emit: EmitMode,
+}
+
+/// Columns of a relation that are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputSpec {
+    /// The relation's name.
+    pub relation: String,
+    /// Its columns, as indices into its schema, ascending.
+    pub projection: Vec<usize>,
+}
+
+/// A line of `EXPLAIN MATERIALIZED VIEW`: the operators, result first, inputs below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainRow {
+    /// 0 for the operator that gives the view's rows.
+    pub depth: usize,
+    /// Stable name.
+    pub operator_name: String,
+    /// What it does.
+    pub description: OperatorDescription,
+}
+
+/// What an operator does; enough to build it.
+#[derive(Debug, Clone)]
+pub(crate) enum NodeKind {
+    Input {
+        relation: String,
+        projection: Vec<usize>,
+    },
+    Filter {
+        condition: Arc<dyn PhysicalExpr>,
+    },
+    Project {
+        expressions: Vec<Arc<dyn PhysicalExpr>>,
+    },
+    Unnest {
+        lists: Vec<usize>,
+        structs: Vec<usize>,
+        null_handling: datafusion::common::NullHandling,
+    },
+    Union,
+    Distinct,
+    Aggregate(Box<AggregateRequest>),
+    Join(Box<JoinSpec>),
+    Recompute(Box<RecomputeSpec>),
+}
+
+/// A node of a view's plan; inputs come before it in the list.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanNode {
+    pub name: String,
+    pub kind: NodeKind,
+    pub inputs: Vec<usize>,
+    pub schema: SchemaRef,
+    pub append_only: bool,
+    pub key: Option<Vec<usize>>,
+    pub event_time: Vec<Option<EventTime>>,
+    /// The whole definition in words, for people and for the fingerprint.
+    pub detail: String,
+}
+
+impl PlanNode {
+    /// Builds the operator.
+    pub(crate) fn build(&self) -> Result<BoxOperator> {
+        let detail = self.detail.clone();
+        let schema = self.schema.clone();
+        Ok(match &self.kind {
+            NodeKind::Input { .. } => {
+                Box::new(Stateless::new("input", detail, Pass { schema }))
+            }
+            NodeKind::Filter { condition } => Box::new(Stateless::new(
+                "filter",
+                detail,
+                Filter {
+                    condition: condition.clone(),
+                },
+            )),
+            NodeKind::Project { expressions } => Box::new(Stateless::new(
+                "project",
+                detail,
+                Project {
+                    expressions: expressions.clone(),
+                    schema,
+                },
+            )),
+            NodeKind::Unnest {
+                lists,
+                structs,
+                null_handling,
+            } => Box::new(Stateless::new(
+                "unnest",
+                detail,
+                Unnest {
+                    lists: lists.clone(),
+                    structs: structs.clone(),
+                    null_handling: null_handling.clone(),
+                    schema,
+                },
+            )),
+            NodeKind::Union => Box::new(Stateless::new("union", detail, Pass { schema })),
+            NodeKind::Distinct => Box::new(Distinct::new(&self.name, schema)?),
+            NodeKind::Aggregate(request) => {
+                Box::new(AggregateOperator::try_new(request.as_ref().clone())?)
+            }
+            NodeKind::Join(spec) => Box::new(Join::new(&self.name, spec.as_ref().clone())?),
+            NodeKind::Recompute(spec) => {
+                Box::new(Recompute::new(&self.name, spec.as_ref().clone())?)
+            }
+        })
+    }
+
+    fn kind_name(&self) -> &'static str {
+        self.kind.name()
+    }
+}
+
+impl NodeKind {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Input { .. } => "input",
+            Self::Filter { .. } => "filter",
+            Self::Project { .. } => "project",
+            Self::Unnest { .. } => "unnest",
+            Self::Union => "union",
+            Self::Distinct => "distinct",
+            Self::Aggregate(_) => "aggregate",
+            Self::Join(_) => "join",
+            Self::Recompute(_) => "recompute",
+        }
+    }
+}
+
+/// A planned view.
+#[derive(Debug, Clone)]
+pub struct ViewPlan {
+    /// Its name.
+    pub name: String,
+    /// What its state tables' names begin with.
+    pub state_name: String,
+    /// Its rows are kept to be read.
+    pub stored: bool,
+    /// Its columns, as the user named them.
+    pub schema: SchemaRef,
+    /// What it reads, a line per relation.
+    pub inputs: Vec<InputSpec>,
+    /// Rows are only ever added.
+    pub append_only: bool,
+    /// Columns of which no two rows have the same values; empty: there is at most one row.
+    pub key: Option<Vec<usize>>,
+    /// Hash over the definitions of all its operators (FNV-1a, 128 bit, in hexadecimal).
+    pub fingerprint: String,
+    /// Per column: how its values relate to the watermark.
+    pub event_time: Vec<Option<EventTime>>,
+    pub(crate) nodes: Vec<PlanNode>,
+    descriptions: Vec<OperatorDescription>,
+}
+
+impl ViewPlan {
+    /// The operators, from the result down to the inputs.
+    pub fn explain(&self) -> Vec<ExplainRow> {
+        let mut rows = Vec::with_capacity(self.nodes.len());
+        self.explain_from(self.root(), 0, &mut rows);
+        rows
+    }
+
+    fn explain_from(&self, node: usize, depth: usize, rows: &mut Vec<ExplainRow>) {
+        rows.push(ExplainRow {
+            depth,
+            operator_name: self.nodes[node].name.clone(),
+            description: self.descriptions[node].clone(),
+        });
+        for input in &self.nodes[node].inputs {
+            self.explain_from(*input, depth + 1, rows);
+        }
+    }
+
+    /// Index of the node that gives the view's rows.
+    pub(crate) fn root(&self) -> usize {
+        self.nodes.len() - 1
+    }
+}
+
+/// Plans a view. Errors: 0A000 for what no view can hold (volatile functions), 42P17 for
+/// `EMIT ON WINDOW CLOSE` without an event-time window, 42P01 for a relation that cannot be read.
+pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
+    let context = |error: Error| error.context(format!("materialized view \"{}\"", request.name));
+    check::no_volatile_functions(request.plan).map_err(context)?;
+    let optimized = optimize::optimize(request.plan, request.state).map_err(context)?;
+    let (nodes, emits_on_close) = translate::translate(request, &optimized).map_err(context)?;
+    if request.emit == EmitMode::OnWindowClose && !emits_on_close {
+        return Err(context(no_window_to_close()));
+    }
+    let descriptions = nodes
+        .iter()
+        .map(|node| Ok(node.build()?.describe()))
+        .collect::<Result<Vec<_>>>()
+        .map_err(context)?;
+    let root = nodes.last().expect("a plan has a node");
+    Ok(ViewPlan {
+        name: request.name.to_owned(),
+        state_name: request.state_name.to_owned(),
+        stored: request.stored,
+        schema: view_schema(request.plan),
+        inputs: inputs_of(&nodes),
+        append_only: root.append_only,
+        key: root.key.clone(),
+        fingerprint: fingerprint(&nodes),
+        event_time: root.event_time.clone(),
+        descriptions,
+        nodes,
+    })
+}
+
+fn no_window_to_close() -> Error {
+    Error::new(
+        sqlstate::INVALID_OBJECT_DEFINITION,
+        "EMIT ON WINDOW CLOSE needs a GROUP BY over a window of event time",
+    )
+    .detail(
+        "The outermost aggregation does not group by a window, or the stream that it reads has no watermark.",
+    )
+    .hint(
+        "Group by window_start of TUMBLE(stream, column, INTERVAL '…') over a stream that was created with WATERMARK FOR column AS column - INTERVAL '…', or use EMIT ON UPDATE.",
+    )
+}
+
+/// The user's columns: the plan's names without qualifiers, text as plain text.
+fn view_schema(plan: &LogicalPlan) -> SchemaRef {
+    let fields = plan.schema().fields().iter().map(|field| {
+        let data_type = match field.data_type() {
+            DataType::Utf8View => DataType::Utf8,
+            DataType::BinaryView => DataType::Binary,
+            other => other.clone(),
+        };
+        Field::new(field.name(), data_type, field.is_nullable())
+            .with_metadata(field.metadata().clone())
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The columns read of each relation, by relation; at least one column of each, since few
+/// sources can count rows without reading any.
+fn inputs_of(nodes: &[PlanNode]) -> Vec<InputSpec> {
+    let mut columns: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for node in nodes {
+        if let NodeKind::Input {
+            relation,
+            projection,
+        } = &node.kind
+        {
+            columns.entry(relation).or_default().extend(projection);
+        }
+    }
+    columns
+        .into_iter()
+        .map(|(relation, mut projection)| {
+            if projection.is_empty() {
+                projection.insert(0);
+            }
+            InputSpec {
+                relation: relation.to_owned(),
+                projection: projection.into_iter().collect(),
+            }
+        })
+        .collect()
+}
+
+fn fingerprint(nodes: &[PlanNode]) -> String {
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let mut add = |text: &str| {
+        for byte in text.bytes().chain([0]) {
+            hash ^= u128::from(byte);
+            hash = hash.wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    };
+    for node in nodes {
+        add(&node.name);
+        add(node.kind_name());
+        add(&node.detail);
+        add(&format!("{:?}", node.inputs));
+        for field in node.schema.fields() {
+            add(&format!("{} {}", field.name(), field.data_type()));
+        }
+        match &node.kind {
+            NodeKind::Input { projection, .. } => add(&format!("{projection:?}")),
+            NodeKind::Aggregate(request) => {
+                add(&format!("{:?} {:?}", request.event_time, request.emit));
+            }
+            NodeKind::Recompute(spec) => {
+                add(&spec.logical.display_indent_schema().to_string());
+            }
+            _ => {}
+        }
+    }
+    format!("{hash:032x}")
+}

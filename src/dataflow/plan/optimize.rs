@@ -1,0 +1,52 @@
+//! Optimization before translation: DataFusion's rules, without those that break incremental
+//! meaning or cost state.
+
+use std::sync::Arc;
+
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Optimizer;
+
+use crate::error::Result;
+
+/// Rules that are not applied:
+/// `push_down_limit` moves LIMIT below joins, unions and into scans, where which rows it keeps
+/// depends on arrival; `single_distinct_to_groupby` turns one aggregation with one state into two.
+const SKIPPED_RULES: [&str; 2] = ["push_down_limit", "single_distinct_to_groupby"];
+
+/// The analyzed and optimized plan.
+pub fn optimize(plan: &LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let analyzed = state.analyzer().execute_and_check(
+        plan.clone(),
+        state.config_options(),
+        |_, _| {},
+    )?;
+    let rules = state
+        .optimizers()
+        .iter()
+        .filter(|rule| !SKIPPED_RULES.contains(&rule.name()))
+        .cloned()
+        .collect();
+    Ok(Optimizer::with_rules(rules).optimize(analyzed, state, |_, _| {})?)
+}
+
+/// The state under which recomputed plans are made: one partition, since parallelism belongs to
+/// the pipelines, and no dynamic filters, which a plan that runs again would keep.
+pub fn recompute_state(state: &SessionState) -> Arc<SessionState> {
+    // A state that is built with default catalogs puts fresh ones in the shared list of catalogs.
+    let mut config = state
+        .config()
+        .clone()
+        .with_target_partitions(1)
+        .with_create_default_catalog_and_schema(false);
+    let optimizer = &mut config.options_mut().optimizer;
+    optimizer.enable_dynamic_filter_pushdown = false;
+    optimizer.enable_topk_dynamic_filter_pushdown = false;
+    optimizer.enable_join_dynamic_filter_pushdown = false;
+    optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    Arc::new(
+        SessionStateBuilder::new_from_existing(state.clone())
+            .with_config(config)
+            .build(),
+    )
+}

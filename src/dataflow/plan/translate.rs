@@ -1,0 +1,425 @@
+//! Translation: a node of the optimized plan becomes an operator.
+//!
+//! The nodes of aggregation, join and recompute have files of their own beside this one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{
+    self as logical, Distinct, Expr, LogicalPlan, TableScan, utils::conjunction,
+};
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::event_time::{self, EventTime};
+use super::{NodeKind, PlanNode, ViewRequest, optimize};
+use crate::error::{Error, Result, sqlstate};
+
+/// What is known of a node besides its kind.
+#[derive(Default)]
+pub(super) struct Properties {
+    pub append_only: bool,
+    pub key: Option<Vec<usize>>,
+    pub event_time: Vec<Option<EventTime>>,
+}
+
+/// Where a node lies: only the outermost aggregation emits when its window closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Outermost,
+    Below,
+}
+
+pub(super) struct Translator<'a> {
+    pub request: &'a ViewRequest<'a>,
+    pub recompute_state: Arc<SessionState>,
+    pub nodes: Vec<PlanNode>,
+    pub emits_on_close: bool,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+/// The nodes of a plan, inputs first, and whether results are emitted at window close.
+pub(super) fn translate(
+    request: &ViewRequest,
+    plan: &LogicalPlan,
+) -> Result<(Vec<PlanNode>, bool)> {
+    let mut translator = Translator {
+        request,
+        recompute_state: optimize::recompute_state(request.state),
+        nodes: Vec::new(),
+        emits_on_close: false,
+        counts: BTreeMap::new(),
+    };
+    let root = translator.node(plan, Place::Outermost)?;
+    assert_eq!(root + 1, translator.nodes.len(), "the root comes last");
+    Ok((translator.nodes, translator.emits_on_close))
+}
+
+impl Translator<'_> {
+    /// Translates a plan; the index of the node that gives its rows.
+    pub(super) fn node(&mut self, plan: &LogicalPlan, place: Place) -> Result<usize> {
+        if holds_subquery(plan)? {
+            return self.recompute_node(plan);
+        }
+        match plan {
+            LogicalPlan::TableScan(scan) if is_function(scan) => self.recompute_leaf(plan),
+            LogicalPlan::TableScan(scan) => self.scan(scan),
+            LogicalPlan::Filter(filter) => {
+                let input = self.node(&filter.input, place)?;
+                self.filter(input, &filter.predicate, filter.input.schema())
+            }
+            LogicalPlan::Projection(projection) => self.projection(projection, place),
+            LogicalPlan::SubqueryAlias(alias) => self.node(&alias.input, place),
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.node(&sort.input, place),
+            LogicalPlan::Repartition(repartition) => self.node(&repartition.input, place),
+            LogicalPlan::Union(union) => self.union(union),
+            LogicalPlan::Distinct(Distinct::All(input)) => {
+                let input = self.node(input, Place::Below)?;
+                Ok(self.distinct(input, plan))
+            }
+            LogicalPlan::Aggregate(aggregate) => self.aggregate(plan, aggregate, place),
+            LogicalPlan::Unnest(unnest) => self.unnest(plan, unnest),
+            LogicalPlan::Join(join) => self.join(plan, join),
+            LogicalPlan::Window(window) => self.window(plan, window),
+            LogicalPlan::Limit(limit) => self.limit(limit),
+            LogicalPlan::EmptyRelation(_) | LogicalPlan::Values(_) => self.recompute_leaf(plan),
+            LogicalPlan::RecursiveQuery(_) => self.recompute_subtree(plan),
+            LogicalPlan::Sort(_) | LogicalPlan::Distinct(_) => self.recompute_node(plan),
+            LogicalPlan::Extension(_) | LogicalPlan::Subquery(_) => self.recompute_subtree(plan),
+            _ => Err(Error::new(
+                sqlstate::INVALID_OBJECT_DEFINITION,
+                "a materialized view must be a query",
+            )),
+        }
+    }
+
+    /// Adds a node under a name made of its kind and its place among those of its kind.
+    pub(super) fn add(
+        &mut self,
+        kind: NodeKind,
+        inputs: Vec<usize>,
+        schema: &DFSchema,
+        detail: String,
+        properties: Properties,
+    ) -> usize {
+        let kind_name = kind.name();
+        let name = self.next_name(kind_name);
+        self.add_named(name, kind, inputs, schema, detail, properties)
+    }
+
+    /// The stable name that the next operator of a kind gets.
+    pub(super) fn next_name(&mut self, kind_name: &'static str) -> String {
+        let count = self.counts.entry(kind_name).or_default();
+        let name = format!("{}/{kind_name}_{count}", self.request.state_name);
+        *count += 1;
+        name
+    }
+
+    /// As [`Self::add`], for a node that had to know its name before.
+    pub(super) fn add_named(
+        &mut self,
+        name: String,
+        kind: NodeKind,
+        inputs: Vec<usize>,
+        schema: &DFSchema,
+        detail: String,
+        properties: Properties,
+    ) -> usize {
+        let columns = schema.fields().len();
+        let mut event_time = properties.event_time;
+        event_time.resize(columns, None);
+        for (time, field) in event_time.iter_mut().zip(schema.fields()) {
+            let followed = event_time::is_followed(field.data_type());
+            if time.is_some_and(|time| !time.list) && !followed {
+                *time = None;
+            }
+        }
+        self.nodes.push(PlanNode {
+            name,
+            kind,
+            inputs,
+            schema: Arc::clone(schema.inner()),
+            append_only: properties.append_only,
+            key: properties.key,
+            event_time,
+            detail,
+        });
+        self.nodes.len() - 1
+    }
+
+    pub(super) fn expression(
+        &self,
+        expression: &Expr,
+        schema: &DFSchema,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(self
+            .request
+            .state
+            .create_physical_expr(expression.clone(), schema)?)
+    }
+
+    fn scan(&mut self, scan: &TableScan) -> Result<usize> {
+        let relation = scan.table_name.table();
+        let input = (self.request.inputs)(relation).ok_or_else(|| {
+            Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
+                format!("\"{relation}\" cannot be read by a materialized view"),
+            )
+            .hint("A materialized view reads streams, tables and materialized views.")
+        })?;
+        if scan.fetch.is_some() {
+            return Err(Error::internal("a scan with a limit reached the planner"));
+        }
+        let wanted: Vec<usize> = match &scan.projection {
+            Some(projection) => projection.clone(),
+            None => (0..input.schema.fields().len()).collect(),
+        };
+        let full = DFSchema::try_from_qualified_schema(
+            scan.table_name.clone(),
+            &scan.source.schema(),
+        )?;
+        let mut columns: BTreeSet<usize> = wanted.iter().copied().collect();
+        for filter in &scan.filters {
+            for column in filter.column_refs() {
+                columns.extend(full.maybe_index_of_column(column));
+            }
+        }
+        let columns: Vec<usize> = columns.into_iter().collect();
+        let schema = DFSchema::try_from_qualified_schema(
+            scan.table_name.clone(),
+            &scan.source.schema().project(&columns)?,
+        )?;
+        let place = |column: usize| columns.binary_search(&column).ok();
+        let event_time = columns
+            .iter()
+            .map(|column| (input.watermark_column == Some(*column)).then_some(EventTime::RAW))
+            .collect();
+        let mut node = self.add(
+            NodeKind::Input {
+                relation: relation.to_owned(),
+                projection: columns.clone(),
+            },
+            Vec::new(),
+            &schema,
+            relation.to_owned(),
+            Properties {
+                append_only: input.append_only,
+                key: input
+                    .primary_key
+                    .and_then(|key| key.into_iter().map(place).collect()),
+                event_time,
+            },
+        );
+        if let Some(condition) = conjunction(scan.filters.iter().cloned()) {
+            node = self.filter(node, &condition, &schema)?;
+        }
+        if wanted != columns {
+            let columns: Vec<Expr> = wanted
+                .iter()
+                .map(|column| {
+                    let column = place(*column).expect("a wanted column is read");
+                    Expr::Column(schema.columns()[column].clone())
+                })
+                .collect();
+            node = self.project(node, &columns, &schema, &scan.projected_schema)?;
+        }
+        Ok(node)
+    }
+
+    pub(super) fn filter(
+        &mut self,
+        input: usize,
+        predicate: &Expr,
+        schema: &DFSchema,
+    ) -> Result<usize> {
+        let condition = self.expression(predicate, schema)?;
+        let below = &self.nodes[input];
+        let properties = Properties {
+            append_only: below.append_only,
+            key: below.key.clone(),
+            event_time: below.event_time.clone(),
+        };
+        Ok(self.add(
+            NodeKind::Filter { condition },
+            vec![input],
+            schema,
+            predicate.to_string(),
+            properties,
+        ))
+    }
+
+    fn projection(&mut self, projection: &logical::Projection, place: Place) -> Result<usize> {
+        let input = self.node(&projection.input, place)?;
+        self.project(
+            input,
+            &projection.expr,
+            projection.input.schema(),
+            &projection.schema,
+        )
+    }
+
+    /// Adds a projection of `expressions` over the node `input`, whose plan has `input_schema`.
+    pub(super) fn project(
+        &mut self,
+        input: usize,
+        expressions: &[Expr],
+        input_schema: &DFSchema,
+        schema: &DFSchema,
+    ) -> Result<usize> {
+        let physical = expressions
+            .iter()
+            .map(|expression| self.expression(expression, input_schema))
+            .collect::<Result<Vec<_>>>()?;
+        let below = &self.nodes[input];
+        let properties = Properties {
+            append_only: below.append_only,
+            key: below.key.as_ref().and_then(|key| {
+                key.iter()
+                    .map(|column| {
+                        expressions
+                            .iter()
+                            .position(|e| column_index(e, input_schema) == Some(*column))
+                    })
+                    .collect()
+            }),
+            event_time: expressions
+                .iter()
+                .map(|e| event_time::of_expression(e, input_schema, &below.event_time))
+                .collect(),
+        };
+        let detail = list(expressions);
+        Ok(self.add(
+            NodeKind::Project {
+                expressions: physical,
+            },
+            vec![input],
+            schema,
+            detail,
+            properties,
+        ))
+    }
+
+    fn union(&mut self, union: &logical::Union) -> Result<usize> {
+        let inputs = union
+            .inputs
+            .iter()
+            .map(|input| self.node(input, Place::Below))
+            .collect::<Result<Vec<_>>>()?;
+        let arms: Vec<&PlanNode> = inputs.iter().map(|input| &self.nodes[*input]).collect();
+        let event_time = (0..union.schema.fields().len())
+            .map(|column| {
+                let first = arms.first()?.event_time[column];
+                arms.iter()
+                    .all(|arm| arm.event_time[column] == first)
+                    .then_some(first)
+                    .flatten()
+            })
+            .collect();
+        let properties = Properties {
+            append_only: arms.iter().all(|arm| arm.append_only),
+            key: None,
+            event_time,
+        };
+        let detail = format!("{} inputs", arms.len());
+        Ok(self.add(NodeKind::Union, inputs, &union.schema, detail, properties))
+    }
+
+    /// Adds DISTINCT over a node whose rows have the schema of `plan`.
+    pub(super) fn distinct(&mut self, input: usize, plan: &LogicalPlan) -> usize {
+        let below = &self.nodes[input];
+        let properties = Properties {
+            append_only: below.append_only,
+            key: Some((0..plan.schema().fields().len()).collect()),
+            event_time: below.event_time.clone(),
+        };
+        self.add(
+            NodeKind::Distinct,
+            vec![input],
+            plan.schema(),
+            String::new(),
+            properties,
+        )
+    }
+
+    fn unnest(&mut self, plan: &LogicalPlan, unnest: &logical::Unnest) -> Result<usize> {
+        let lists: Vec<usize> = unnest.list_type_columns.iter().map(|(i, _)| *i).collect();
+        let unique: BTreeSet<usize> = lists.iter().copied().collect();
+        let flat = unnest.list_type_columns.iter().all(|(_, c)| c.depth == 1);
+        if !flat || unique.len() != lists.len() {
+            return self.recompute_node(plan);
+        }
+        let input = self.node(&unnest.input, Place::Below)?;
+        let below = &self.nodes[input];
+        let event_time = unnest
+            .dependency_indices
+            .iter()
+            .map(|index| {
+                let time = below.event_time[*index]?;
+                let list = lists.contains(index);
+                (time.list == list).then_some(EventTime {
+                    list: false,
+                    ..time
+                })
+            })
+            .collect();
+        let properties = Properties {
+            append_only: below.append_only,
+            key: None,
+            event_time,
+        };
+        let kind = NodeKind::Unnest {
+            lists,
+            structs: unnest.struct_type_columns.clone(),
+            null_handling: unnest.options.null_handling.clone(),
+        };
+        let detail = unnest.exec_columns.iter().map(|column| column.name());
+        let detail = detail.collect::<Vec<_>>().join(", ");
+        Ok(self.add(kind, vec![input], &unnest.schema, detail, properties))
+    }
+}
+
+/// The input column that an expression passes through unchanged.
+pub(super) fn column_index(expression: &Expr, schema: &DFSchema) -> Option<usize> {
+    match expression {
+        Expr::Column(column) => schema.maybe_index_of_column(column),
+        Expr::Alias(alias) => column_index(&alias.expr, schema),
+        _ => None,
+    }
+}
+
+/// Expressions in words, separated by commas.
+pub(super) fn list(expressions: &[Expr]) -> String {
+    let words: Vec<String> = expressions.iter().map(ToString::to_string).collect();
+    words.join(", ")
+}
+
+/// A table function's result is scanned under a name that no relation can have, or under the
+/// function's own; it is constant.
+fn is_function(scan: &TableScan) -> bool {
+    scan.table_name.table().ends_with("()")
+}
+
+/// An expression of the node itself holds a subquery that the optimizer could not turn into a
+/// join.
+pub(super) fn holds_subquery(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_expressions(|expression| {
+        expression.apply(|part| {
+            found |= matches!(
+                part,
+                Expr::ScalarSubquery(_)
+                    | Expr::InSubquery(_)
+                    | Expr::Exists(_)
+                    | Expr::SetComparison(_)
+            );
+            Ok(if found {
+                TreeNodeRecursion::Stop
+            } else {
+                TreeNodeRecursion::Continue
+            })
+        })
+    })?;
+    Ok(found)
+}

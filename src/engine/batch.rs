@@ -1,0 +1,580 @@
+//! One batch: choose the range, log it, run it, commit it.
+//!
+//! ```text
+//!  latest ─► plan ranges ─► offsets/N ─┬─► read ─► dataflow (own thread) ─► sinks ─► state + manifest ─► commits/N ─► apply, publish
+//!                                      └─ synced while the batch runs; awaited before any effect
+//! ```
+//!
+//! Until `commits/N` is written nothing of the batch is visible; an error before that leaves the
+//! planned range in `replay`, and the next try runs exactly it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::decide::{self, WatermarkInput};
+use super::intake::IntakeCounts;
+use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
+use super::opening::Opened;
+use super::pipeline::Pipeline;
+use crate::checkpoint::{CommitEntry, OffsetEntry};
+use crate::crash_point::crash_point;
+use crate::connectors::{Delivery, SourceOffset, SourceRange};
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::graph::{BatchResult, Dataflow};
+use crate::dataflow::operator::BatchContext;
+use crate::dataflow::view_storage::read_view;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Chunks that may wait between reading and computing: enough to overlap them, few enough to bound memory.
+const CHUNKS_IN_FLIGHT: usize = 2;
+
+/// Rows per batch when a view's stored contents fill another view.
+const FILL_BATCH_ROWS: usize = 8192;
+
+/// What came of looking for a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BatchOutcome {
+    /// A batch was committed.
+    Committed,
+    /// Nothing is there.
+    Idle,
+}
+
+/// What goes to the thread that owns the dataflow.
+enum Feed {
+    Push(String, ChangeBatch),
+    Fill(String, String, ChangeBatch),
+}
+
+/// Everything that was counted while a batch was read.
+#[derive(Default)]
+struct Intake {
+    per_relation: BTreeMap<String, IntakeCounts>,
+    fill_rows: BTreeMap<String, u64>,
+    dead_letters: u64,
+}
+
+impl Pipeline {
+    /// Looks for data and runs one batch. `forced`: run even without data (never needed for replay,
+    /// for views to fill, or for windows to close: these are found here).
+    pub(super) async fn run_batch(&mut self) -> Result<BatchOutcome> {
+        let mut watch = Stopwatch::start(&self.parts.clock);
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let planned = opened.replay.front().cloned();
+        let logged_before = planned.is_some();
+        let replayed = logged_before;
+        if !logged_before {
+            opened.look_for_data(&self.parts).await;
+        }
+        watch.lap(|p| &mut p.latest_offset);
+
+        let entry = match planned {
+            Some(entry) => entry,
+            None => match self.plan_batch().await? {
+                Some(entry) => entry,
+                None => return Ok(BatchOutcome::Idle),
+            },
+        };
+        watch.lap(|p| &mut p.query_planning);
+        self.tell_active(&entry);
+
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let checkpoint = Arc::clone(&opened.checkpoint);
+        let logged = if logged_before {
+            None
+        } else {
+            let entry = entry.clone();
+            let checkpoint = Arc::clone(&checkpoint);
+            crash_point("before_offsets");
+            Some(tokio::spawn(async move { checkpoint.write_offsets(&entry).await }))
+        };
+        if !logged_before {
+            opened.replay.push_front(entry.clone());
+        }
+        watch.lap(|p| &mut p.wal_commit);
+
+        let (result, intake) = self.compute(&entry, &mut watch).await?;
+        if let Some(logged) = logged {
+            logged
+                .await
+                .map_err(|e| Error::internal(format!("writing the offset log ended: {e}")))??;
+        }
+        watch.lap(|p| &mut p.wal_commit);
+        crash_point("after_offsets");
+        self.deliver(&entry, &result, replayed).await?;
+        watch.lap(|p| &mut p.add_batch);
+        crash_point("after_sinks");
+        self.commit(entry, result, intake, watch, replayed).await?;
+        Ok(BatchOutcome::Committed)
+    }
+
+    /// Chooses the ranges of the next batch; `None`: there is no reason for one.
+    async fn plan_batch(&mut self) -> Result<Option<OffsetEntry>> {
+        let batch_at_us = self.parts.clock.now_us();
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let batch_id = opened.next_batch_id();
+        let mut sources = BTreeMap::new();
+        for slot in &opened.slots {
+            let Some(latest) = &slot.latest else { continue };
+            let limits = super::settings::stricter(slot.limits, self.settings.limits);
+            let range = slot.source.plan_range(batch_id, &slot.position, latest, &limits).await?;
+            if let Some(range) = range {
+                sources.insert(slot.relation.clone(), range);
+            }
+        }
+        let watermark = opened.next_watermark(&self.settings, batch_at_us);
+        let closes_windows = match (opened.watermark, watermark) {
+            (before, Some(now)) if before != Some(now) || opened.first_batch_since_open => {
+                opened.dataflow.as_ref().is_some_and(|d| d.lock().wants_batch_at(now))
+            }
+            _ => false,
+        };
+        let fills = !opened.unfilled.is_empty() || self.sinks.iter().any(|s| s.is_new);
+        if sources.is_empty() && !fills && !closes_windows {
+            return Ok(None);
+        }
+        Ok(Some(OffsetEntry {
+            batch_id,
+            batch_at_us,
+            watermarks_us: opened.event_time_max.clone(),
+            watermark,
+            settings: BTreeMap::new(),
+            sources,
+        }))
+    }
+
+    /// Reads the ranges and runs the dataflow over them.
+    async fn compute(
+        &mut self,
+        entry: &OffsetEntry,
+        watch: &mut Stopwatch,
+    ) -> Result<(BatchResult, Intake)> {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let dataflow = opened
+            .dataflow
+            .take()
+            .ok_or_else(|| Error::internal("the dataflow is gone"))?
+            .into_inner();
+        let context = BatchContext {
+            batch_id: entry.batch_id,
+            snapshot: opened.state.snapshot(),
+            watermark: entry.watermark,
+            now_us: entry.batch_at_us,
+            budget: Arc::clone(&self.parts.budget),
+        };
+        let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
+        let worker = tokio::task::spawn_blocking(move || work(dataflow, receiver, &context));
+        let skew_us = self.settings.max_future_skew.map(|d| d.as_micros() as i64);
+        let mut intake = Intake::default();
+        let read = feed_all(opened, &self.shared.name, &self.parts, entry, skew_us, &sender, &mut intake, watch).await;
+        // Dropping the sender without the end mark makes the worker give the batch up.
+        if read.is_ok() {
+            sender.send(None).await.ok();
+        }
+        drop(sender);
+        let (dataflow, result) = worker
+            .await
+            .map_err(|e| Error::internal(format!("the batch's thread ended: {e}")))?;
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        opened.dataflow = Some(Mutex::new(dataflow));
+        watch.lap(|p| &mut p.add_batch);
+        // The worker's own error explains a failed send; a reading error explains the rest.
+        match (read, result) {
+            (Err(e), _) if e.kind() != ErrorKind::Cancelled => Err(e),
+            (_, Err(e)) => Err(e),
+            (Err(e), Ok(_)) => Err(e),
+            (Ok(()), Ok(result)) => Ok((result, intake)),
+        }
+    }
+
+    /// Hands the batch's changes to the sinks.
+    async fn deliver(&mut self, entry: &OffsetEntry, result: &BatchResult, replayed: bool) -> Result<()> {
+        let opened = self.opened.as_ref().expect("a running pipeline is open");
+        let delivery = Delivery {
+            pipeline_id: self.shared.id,
+            batch_id: entry.batch_id,
+            replayed,
+        };
+        let nothing = Vec::new();
+        for sink in &mut self.sinks {
+            let changes = result.view_changes.get(&sink.view).unwrap_or(&nothing);
+            let mut whole;
+            let changes = if sink.is_new && !opened.unfilled.contains(&sink.view) {
+                whole = self.shared.stored_rows(&sink.view)?;
+                whole.extend(changes.iter().cloned());
+                &whole
+            } else {
+                changes
+            };
+            let delivered = sink.sink.deliver(&delivery, changes).await;
+            match delivered {
+                Ok(receipt) => {
+                    sink.rows += receipt.rows;
+                    sink.last_batch_id = Some(entry.batch_id);
+                    sink.last_error = None;
+                }
+                Err(e) => {
+                    sink.last_error = Some(e.clone());
+                    return Err(e.context(format!("sink \"{}\"", sink.name)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the batch durable, then visible.
+    async fn commit(
+        &mut self,
+        entry: OffsetEntry,
+        result: BatchResult,
+        intake: Intake,
+        mut watch: Stopwatch,
+        replayed: bool,
+    ) -> Result<()> {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        opened.commit_started = true;
+        let receipt = opened.checkpoint.write_state(entry.batch_id, &result.run).await?;
+        watch.lap(|p| &mut p.state_commit);
+        crash_point("after_state");
+
+        let mut event_time_max = opened.event_time_max.clone();
+        for (relation, counts) in &intake.per_relation {
+            if let Some(time) = counts.event_time_max {
+                let known = event_time_max.entry(relation.clone()).or_insert(time);
+                *known = (*known).max(time);
+            }
+        }
+        let figures = self.batch_figures(&entry, &intake, receipt.bytes, replayed);
+        let views = self.view_figures(&result, &intake);
+        // The commit's own time is not known before it is written; what is estimated here is
+        // replaced in the metrics log by the measured figures below.
+        let rows = metrics_rows(&figures, &watch.phases, &views);
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let commit = CommitEntry {
+            batch_id: entry.batch_id,
+            next_watermarks_us: opened.watermarks_of(&event_time_max),
+            watermark: entry.watermark,
+            event_time_max_us: event_time_max.clone(),
+            source_offsets: opened.positions_after(&entry),
+            initial_offsets: opened.initial_offsets(),
+            views: self.views.iter().map(|v| (v.object.name.clone(), v.fingerprint.clone())).collect(),
+            sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
+            manifest_crc32c: receipt.manifest_crc32c,
+            metrics: rows,
+        };
+        opened.checkpoint.write_commit(&commit).await?;
+        watch.lap(|p| &mut p.commit_offsets);
+        crash_point("after_commit");
+
+        // From here on the batch is a fact: nothing below may fail it.
+        let BatchResult { run, view_changes, .. } = result;
+        opened.state.apply(entry.batch_id, Arc::new(run))?;
+        opened.accept(&commit, &entry, &intake.rows_by_relation(), self.parts.clock.now_us());
+        for sink in &mut self.sinks {
+            sink.is_new = false;
+        }
+        crash_point("after_apply");
+        let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
+        self.shared.publish(opened.state.snapshot(), entry.batch_id, view_changes, filled);
+        if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
+            dataflow.committed();
+            if self.parts.budget.is_over() {
+                dataflow.shed_memory();
+            }
+        }
+        let rows = metrics_rows(&figures, &watch.phases, &views);
+        self.parts.history.record_metrics(&self.shared.name, entry.batch_id, &rows);
+        self.parts.history.record_known_batch(&self.shared.name, self.shared.id, entry.batch_id);
+        crash_point("after_metrics");
+        self.after_commit(&entry).await;
+        crash_point("after_retention");
+        Ok(())
+    }
+
+    /// Acknowledges to the sources and lets the checkpoint forget what is too old. What fails here
+    /// is told and tried again after the next batch.
+    async fn after_commit(&mut self, entry: &OffsetEntry) {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        for slot in &opened.slots {
+            if let Some(range) = entry.sources.get(&slot.relation) {
+                if let Err(e) = slot.source.acknowledge(entry.batch_id, &range.end).await {
+                    tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
+                }
+            }
+        }
+        if let Err(e) = opened.checkpoint.retain(self.settings.min_batches_to_retain, opened.state.cold_batch()).await {
+            tracing::warn!(pipeline = %self.shared.name, error = %e, "could not clean the checkpoint");
+        }
+        self.refresh_board();
+    }
+
+    fn batch_figures(
+        &self,
+        entry: &OffsetEntry,
+        intake: &Intake,
+        checkpoint_bytes: u64,
+        replayed: bool,
+    ) -> BatchFigures {
+        let opened = self.opened.as_ref().expect("a running pipeline is open");
+        let sum = |f: fn(&crate::connectors::Backlog) -> Option<u64>| {
+            opened.slots.iter().map(|s| f(&s.backlog)).fold(Some(0u64), |a, b| Some(a? + b?))
+        };
+        let counts = intake.per_relation.values();
+        BatchFigures {
+            pipeline: self.shared.name.clone(),
+            run_id: self.run_id.to_string(),
+            batch_id: entry.batch_id,
+            batch_started_at_us: entry.batch_at_us,
+            since_last_start: opened.last_batch_at_us.map(|t| {
+                Duration::from_micros(entry.batch_at_us.saturating_sub(t).max(0) as u64)
+            }),
+            expectation_failed_rows: counts.clone().flat_map(|c| c.failed_expectations.values()).sum(),
+            dead_letter_rows: intake.dead_letters,
+            state_disk_bytes: opened.state.stats().disk_bytes,
+            checkpoint_bytes,
+            watermark: entry.watermark,
+            event_time_min: counts.clone().filter_map(|c| c.event_time_min).min(),
+            event_time_max: counts.filter_map(|c| c.event_time_max).max(),
+            backlog_rows: sum(|b| b.rows),
+            backlog_bytes: sum(|b| b.bytes),
+            replayed,
+        }
+    }
+
+    fn view_figures(&self, result: &BatchResult, intake: &Intake) -> BTreeMap<String, ViewFigures> {
+        let opened = self.opened.as_ref().expect("a running pipeline is open");
+        let mut figures: BTreeMap<String, ViewFigures> = BTreeMap::new();
+        for view in &self.views {
+            let mut f = ViewFigures::default();
+            for input in &view.inputs {
+                f.input_rows += intake.per_relation.get(input).map_or(0, |c| c.rows);
+                f.input_rows += self
+                    .views
+                    .iter()
+                    .any(|v| v.object.name == *input)
+                    .then(|| result.output_rows.get(input).copied().unwrap_or(0))
+                    .unwrap_or(0);
+            }
+            f.input_rows += intake.fill_rows.get(&view.object.name).copied().unwrap_or(0);
+            f.output_rows = result.output_rows.get(&view.object.name).copied().unwrap_or(0);
+            f.late_rows = result.late_rows.get(&view.object.name).copied().unwrap_or(0);
+            figures.insert(view.object.name.clone(), f);
+        }
+        let operators = opened.dataflow.iter().flat_map(|d| d.lock().statistics());
+        for (view, _, _, s) in operators {
+            if let Some(f) = figures.get_mut(&view) {
+                f.state_rows += s.state_rows;
+                f.state_rows_updated += s.state_rows_updated;
+                f.state_rows_removed += s.state_rows_removed;
+                f.state_memory_bytes += s.memory_bytes;
+            }
+        }
+        figures
+    }
+}
+
+impl Intake {
+    fn rows_by_relation(&self) -> BTreeMap<String, u64> {
+        self.per_relation.iter().map(|(r, c)| (r.clone(), c.rows)).collect()
+    }
+}
+
+impl Opened {
+    /// Each watermarked input's own watermark at these event times.
+    fn watermarks_of(&self, event_time_max: &BTreeMap<String, i64>) -> BTreeMap<String, i64> {
+        let of = |slot: &super::intake::SourceSlot| {
+            let delay = slot.watermark.as_ref()?.delay_us;
+            let time = event_time_max.get(&slot.relation)?;
+            Some((slot.relation.clone(), time.saturating_sub(delay)))
+        };
+        self.slots.iter().filter_map(of).collect()
+    }
+
+    /// The watermark that a batch planned now applies.
+    fn next_watermark(&self, settings: &super::settings::PipelineSettings, now_us: i64) -> Option<i64> {
+        let idle_us = settings.idle_timeout.map(|d| d.as_micros() as i64);
+        let inputs: Vec<WatermarkInput> = self
+            .slots
+            .iter()
+            .filter_map(|slot| {
+                let delay = slot.watermark.as_ref()?.delay_us;
+                let since = slot.last_data_at_us.unwrap_or(self.opened_at_us);
+                Some(WatermarkInput {
+                    event_time_max: self.event_time_max.get(&slot.relation).copied(),
+                    delay,
+                    idle: idle_us.is_some_and(|limit| now_us.saturating_sub(since) > limit),
+                })
+            })
+            .collect();
+        decide::next_watermark(self.watermark, &inputs, settings.watermark_policy)
+    }
+}
+
+/// The dataflow's thread: takes what is fed until the end mark, then finishes the batch. Without
+/// the end mark, or on an error, the operators go back to the last committed state.
+fn work(
+    mut dataflow: Dataflow,
+    mut feeds: mpsc::Receiver<Option<Feed>>,
+    context: &BatchContext,
+) -> (Dataflow, Result<BatchResult>) {
+    let fill_context = BatchContext {
+        watermark: None,
+        ..context.clone()
+    };
+    let mut outcome = Err(Error::with_kind(
+        ErrorKind::Cancelled,
+        crate::error::sqlstate::QUERY_CANCELED,
+        "the batch was given up",
+    ));
+    while let Some(feed) = feeds.blocking_recv() {
+        let step = match feed {
+            Some(Feed::Push(relation, change)) => dataflow.push(&relation, change, context),
+            Some(Feed::Fill(view, relation, change)) => {
+                dataflow.push_to(&view, &relation, change, &fill_context)
+            }
+            None => {
+                outcome = dataflow.finish(context);
+                break;
+            }
+        };
+        if let Err(e) = step {
+            outcome = Err(e);
+            break;
+        }
+    }
+    if outcome.is_err() {
+        dataflow.reset();
+    }
+    (dataflow, outcome)
+}
+
+/// Feeds the views to be filled, then the batch's ranges, in the order of the relations' names.
+#[allow(clippy::too_many_arguments)]
+async fn feed_all(
+    opened: &Opened,
+    pipeline: &str,
+    parts: &super::parts::EngineParts,
+    entry: &OffsetEntry,
+    skew_us: Option<i64>,
+    sender: &mpsc::Sender<Option<Feed>>,
+    intake: &mut Intake,
+    watch: &mut Stopwatch,
+) -> Result<()> {
+    for (view, relation) in &opened.fills {
+        fill(opened, view, relation, sender, intake).await?;
+    }
+    for slot in &opened.slots {
+        let Some(range) = entry.sources.get(&slot.relation) else { continue };
+        let mut chunks = slot.source.read_range(entry.batch_id, range, slot.read_columns()).await?;
+        let mut first = true;
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk?;
+            if std::mem::take(&mut first) {
+                watch.lap(|p| &mut p.get_batch);
+            }
+            if !chunk.dead_letters.is_empty() {
+                intake.dead_letters += chunk.dead_letters.len() as u64;
+                parts.history.record_dead_letters(&slot.relation, pipeline, entry.batch_id, &chunk.dead_letters);
+            }
+            let (change, counts) = slot.take_in(chunk.changes, entry.batch_at_us, skew_us)?;
+            intake.per_relation.entry(slot.relation.clone()).or_default().merge(counts);
+            if change.is_empty() {
+                continue;
+            }
+            send(sender, Feed::Push(slot.relation.clone(), change)).await?;
+        }
+        if first {
+            watch.lap(|p| &mut p.get_batch);
+        }
+    }
+    Ok(())
+}
+
+async fn send(sender: &mpsc::Sender<Option<Feed>>, feed: Feed) -> Result<()> {
+    sender.send(Some(feed)).await.map_err(|_| {
+        // The worker closed its end: its own error says why.
+        Error::with_kind(ErrorKind::Cancelled, crate::error::sqlstate::QUERY_CANCELED, "the batch was given up")
+    })
+}
+
+/// Feeds one input of a new view from its beginning to the last committed position: a relation
+/// from its source, a view of this pipeline from its stored rows.
+async fn fill(
+    opened: &Opened,
+    view: &str,
+    relation: &super::opening::FillInput,
+    sender: &mpsc::Sender<Option<Feed>>,
+    intake: &mut Intake,
+) -> Result<()> {
+    match relation {
+        super::opening::FillInput::Stored { name, reader } => {
+            let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
+            let snapshot = opened.state.snapshot();
+            let rows = read_view(&snapshot, &reader.state_name, Arc::clone(&reader.schema), &reader.layout, &projection, FILL_BATCH_ROWS)?;
+            for batch in rows {
+                let batch = batch?;
+                *intake.fill_rows.entry(view.to_owned()).or_default() += batch.num_rows() as u64;
+                send(sender, Feed::Fill(view.to_owned(), name.clone(), ChangeBatch::inserts(batch))).await?;
+            }
+        }
+        super::opening::FillInput::Source { name } => {
+            let slot = opened.slots.iter().find(|s| s.relation == *name);
+            let Some(slot) = slot else { return Ok(()) };
+            let range = SourceRange {
+                start: slot.initial.clone(),
+                end: slot.position.clone(),
+            };
+            if range.start == range.end {
+                return Ok(());
+            }
+            let all: Vec<usize> = (0..slot.schema.fields().len()).collect();
+            let mut chunks = slot.source.read_range(opened.next_batch_id(), &range, &all).await?;
+            while let Some(chunk) = chunks.next().await {
+                let changes = chunk?.changes;
+                *intake.fill_rows.entry(view.to_owned()).or_default() += changes.num_rows() as u64;
+                send(sender, Feed::Fill(view.to_owned(), name.clone(), changes)).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Opened {
+    /// Asks every source for its latest position, at one instant for those that lie in the durable
+    /// log, so that a transaction over several relations is in one batch. A source that cannot be
+    /// reached tells so in its slot and has nothing new.
+    pub(super) async fn look_for_data(&mut self, parts: &super::parts::EngineParts) {
+        let log_end = parts.log.end();
+        let asked = self.slots.iter().map(|slot| {
+            let source = Arc::clone(&slot.source);
+            let reads_log = slot.reads_log;
+            async move {
+                if reads_log {
+                    Ok(SourceOffset(serde_json::json!({ "commit": log_end })))
+                } else {
+                    source.latest_offset().await
+                }
+            }
+            .boxed()
+        });
+        let answers = futures::future::join_all(asked).await;
+        for (slot, answer) in self.slots.iter_mut().zip(answers) {
+            match answer {
+                Ok(latest) => {
+                    slot.backlog = slot.source.backlog(&slot.position, &latest);
+                    slot.latest = Some(latest);
+                    slot.last_error = None;
+                }
+                Err(e) => {
+                    slot.latest = None;
+                    slot.last_error = Some(e);
+                }
+            }
+        }
+    }
+}

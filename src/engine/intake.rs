@@ -1,0 +1,294 @@
+//! Intake: what happens to a source's chunk between the connector and the dataflow.
+//!
+//! ```text
+//!   chunk ──► expectations (count, drop, fail) ──► event-time range ──► projection ──► dataflow
+//! ```
+//!
+//! One slot per source relation of a pipeline; it holds the position, the limits and the numbers
+//! that `streaming_sources` shows. Vectorised: a chunk at a time, never a row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
+use datafusion::arrow::compute;
+use datafusion::arrow::datatypes::{DataType, Int64Type, Schema, SchemaRef, TimeUnit};
+use datafusion::common::DFSchema;
+use datafusion::execution::SessionState;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+
+use super::decide::clamp_event_time;
+use crate::catalog::definition::{ExpectationDefinition, OnViolation, WatermarkDefinition};
+use crate::connectors::{Backlog, ReadLimits, SourceOffset, SourceRef};
+use crate::dataflow::change::ChangeBatch;
+use crate::error::{Error, Result, sqlstate};
+
+/// An expectation compiled over the relation's schema.
+pub(super) struct Expectation {
+    pub name: String,
+    pub on_violation: OnViolation,
+    condition: Arc<dyn PhysicalExpr>,
+}
+
+/// One source relation of a pipeline.
+pub(super) struct SourceSlot {
+    pub relation: String,
+    pub source: SourceRef,
+    pub schema: SchemaRef,
+    /// The relation's rows lie in the durable log: its positions are commits of the whole database.
+    pub reads_log: bool,
+    pub watermark: Option<WatermarkDefinition>,
+    pub limits: ReadLimits,
+    pub initial: SourceOffset,
+    pub position: SourceOffset,
+    pub latest: Option<SourceOffset>,
+    pub backlog: Backlog,
+    pub last_data_at_us: Option<i64>,
+    pub last_error: Option<Error>,
+    pub last_rows: u64,
+    pub rows_per_second: Option<f64>,
+    expectations: Vec<Expectation>,
+    /// Columns asked of the connector.
+    read: Vec<usize>,
+    /// Positions in `read` of the columns that the dataflow wants.
+    feed: Vec<usize>,
+}
+
+/// What one chunk came to.
+#[derive(Debug, Default)]
+pub(super) struct IntakeCounts {
+    pub rows: u64,
+    pub failed_expectations: BTreeMap<String, u64>,
+    pub dropped_rows: u64,
+    pub event_time_min: Option<i64>,
+    pub event_time_max: Option<i64>,
+}
+
+impl IntakeCounts {
+    pub fn merge(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.dropped_rows += other.dropped_rows;
+        for (name, n) in other.failed_expectations {
+            *self.failed_expectations.entry(name).or_default() += n;
+        }
+        self.event_time_min = [self.event_time_min, other.event_time_min].into_iter().flatten().min();
+        self.event_time_max = self.event_time_max.max(other.event_time_max);
+    }
+}
+
+/// Compiles a relation's expectations over its schema.
+pub(super) fn compile_expectations(
+    state: &SessionState,
+    relation: &str,
+    schema: &Schema,
+    definitions: &[ExpectationDefinition],
+) -> Result<Vec<Expectation>> {
+    let df_schema = DFSchema::try_from(schema.clone())?;
+    definitions
+        .iter()
+        .map(|d| {
+            let bound = state.create_logical_expr(&d.condition, &df_schema).and_then(|e| {
+                state.create_physical_expr(e, &df_schema)
+            });
+            let condition = bound
+                .map_err(|e| Error::from(e).context(format!("constraint {} of {relation}", d.name)))?;
+            Ok(Expectation {
+                name: d.name.clone(),
+                on_violation: d.on_violation,
+                condition,
+            })
+        })
+        .collect()
+}
+
+impl SourceSlot {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        relation: String,
+        source: SourceRef,
+        schema: SchemaRef,
+        reads_log: bool,
+        watermark: Option<WatermarkDefinition>,
+        expectations: Vec<Expectation>,
+        limits: ReadLimits,
+        initial: SourceOffset,
+        position: SourceOffset,
+    ) -> Self {
+        Self {
+            relation,
+            source,
+            schema,
+            reads_log,
+            watermark,
+            limits,
+            initial,
+            position,
+            latest: None,
+            backlog: Backlog::default(),
+            last_data_at_us: None,
+            last_error: None,
+            last_rows: 0,
+            rows_per_second: None,
+            expectations,
+            read: Vec::new(),
+            feed: Vec::new(),
+        }
+    }
+
+    /// Index of the event-time column in the relation's schema.
+    pub fn watermark_column(&self) -> Option<usize> {
+        let watermark = self.watermark.as_ref()?;
+        self.schema.index_of(&watermark.column).ok()
+    }
+
+    /// Fixes which columns are read: those the dataflow wants, the event time, and what the
+    /// expectations look at. At least one, so that a batch's row count is never lost.
+    pub fn project(&mut self, wanted: &[usize]) {
+        let mut read: Vec<usize> = wanted.to_vec();
+        read.extend(self.watermark_column());
+        for expectation in &self.expectations {
+            read.extend(collect_columns(&expectation.condition).iter().map(|c| c.index()));
+        }
+        if read.is_empty() && !self.schema.fields().is_empty() {
+            read.push(0);
+        }
+        read.sort_unstable();
+        read.dedup();
+        self.feed = wanted
+            .iter()
+            .map(|w| read.binary_search(w).expect("read holds every wanted column"))
+            .collect();
+        self.read = read;
+    }
+
+    /// The columns to ask of the connector.
+    pub fn read_columns(&self) -> &[usize] {
+        &self.read
+    }
+
+    /// Applies expectations and projects a chunk (columns as [`Self::read_columns`]) to what the
+    /// dataflow wants. `batch_at_us` and `max_future_skew_us` bound the event time that counts.
+    pub fn take_in(
+        &self,
+        chunk: ChangeBatch,
+        batch_at_us: i64,
+        max_future_skew_us: Option<i64>,
+    ) -> Result<(ChangeBatch, IntakeCounts)> {
+        let mut counts = IntakeCounts {
+            rows: chunk.num_rows() as u64,
+            ..IntakeCounts::default()
+        };
+        let chunk = self.apply_expectations(chunk, &mut counts)?;
+        if let Some(column) = self.watermark_column() {
+            let index = self.read.binary_search(&column).expect("the event time is read");
+            let times = event_times(chunk.rows().column(index))?;
+            counts.event_time_min = compute::min(&times);
+            counts.event_time_max = if is_timestamp(self.schema.field(column).data_type()) {
+                compute::max(&times).map(|t| clamp_event_time(t, batch_at_us, max_future_skew_us))
+            } else {
+                compute::max(&times)
+            };
+        }
+        let rows = chunk.rows().project(&self.feed)?;
+        Ok((chunk.with_rows(rows), counts))
+    }
+
+    fn apply_expectations(&self, chunk: ChangeBatch, counts: &mut IntakeCounts) -> Result<ChangeBatch> {
+        if self.expectations.is_empty() || chunk.is_empty() {
+            return Ok(chunk);
+        }
+        let wide = widen(&chunk, &self.schema, &self.read)?;
+        let mut keep: Option<BooleanArray> = None;
+        for expectation in &self.expectations {
+            let value = expectation.condition.evaluate(&wide)?.into_array(wide.num_rows())?;
+            let passed = value.as_boolean();
+            // As in a CHECK constraint, NULL passes: only a definite false fails.
+            let failed: BooleanArray =
+                passed.iter().map(|v| Some(v == Some(false))).collect();
+            let number = failed.true_count() as u64;
+            if number == 0 {
+                continue;
+            }
+            *counts.failed_expectations.entry(expectation.name.clone()).or_default() += number;
+            match expectation.on_violation {
+                OnViolation::Keep => {}
+                OnViolation::DropRow => {
+                    let ok = compute::not(&failed)?;
+                    keep = Some(match keep {
+                        Some(k) => compute::and(&k, &ok)?,
+                        None => ok,
+                    });
+                }
+                OnViolation::FailUpdate => {
+                    return Err(Error::new(
+                        sqlstate::CHECK_VIOLATION,
+                        format!(
+                            "{number} rows of \"{}\" violate constraint \"{}\"",
+                            self.relation, expectation.name
+                        ),
+                    )
+                    .hint(format!(
+                        "Mend the rows at the source, or ALTER STREAM {} DROP CONSTRAINT {}.",
+                        self.relation, expectation.name
+                    )));
+                }
+            }
+        }
+        match keep {
+            None => Ok(chunk),
+            Some(mask) => {
+                counts.dropped_rows += (mask.len() - mask.true_count()) as u64;
+                chunk.filter(&mask)
+            }
+        }
+    }
+
+    /// Names of the expectations, for the metrics.
+    pub fn expectation_names(&self) -> impl Iterator<Item = &str> {
+        self.expectations.iter().map(|e| e.name.as_str())
+    }
+}
+
+/// The chunk's columns at their places in the relation's schema, the unread ones null, so that
+/// conditions compiled over the whole schema can be evaluated.
+fn widen(
+    chunk: &ChangeBatch,
+    schema: &SchemaRef,
+    read: &[usize],
+) -> Result<datafusion::arrow::array::RecordBatch> {
+    let rows = chunk.num_rows();
+    let mut columns: Vec<Option<ArrayRef>> = vec![None; schema.fields().len()];
+    for (place, &column) in read.iter().enumerate() {
+        columns[column] = Some(Arc::clone(chunk.rows().column(place)));
+    }
+    let nullable = Arc::new(Schema::new(
+        schema
+            .fields()
+            .iter()
+            .map(|f| f.as_ref().clone().with_nullable(true))
+            .collect::<Vec<_>>(),
+    ));
+    let arrays = columns
+        .into_iter()
+        .zip(nullable.fields())
+        .map(|(c, f)| {
+            c.unwrap_or_else(|| datafusion::arrow::array::new_null_array(f.data_type(), rows))
+        })
+        .collect();
+    Ok(datafusion::arrow::array::RecordBatch::try_new(nullable, arrays)?)
+}
+
+fn is_timestamp(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Timestamp(..) | DataType::Date32)
+}
+
+/// Event times as Int64: microseconds for timestamps and dates, the number itself for integers.
+fn event_times(column: &ArrayRef) -> Result<Int64Array> {
+    let microseconds = match column.data_type() {
+        DataType::Date32 => compute::cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?,
+        _ => Arc::clone(column),
+    };
+    let cast = compute::cast(&microseconds, &DataType::Int64)?;
+    Ok(cast.as_primitive::<Int64Type>().clone())
+}

@@ -1,0 +1,483 @@
+//! Opening a pipeline: plans, checkpoint, state, sources; and the facts of the last commit.
+//!
+//! What is opened is all that a running pipeline holds. It is dropped whole and opened again after
+//! an error that leaves in doubt what is on disk, so that there is one way to recover: this one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::decide::{ViewState, view_state};
+use super::intake::{SourceSlot, compile_expectations};
+use super::parts::EngineParts;
+use super::pipeline::{Pipeline, ViewEntry};
+use super::planning::{layout_of, plan_object, sink_query, state_name, unknown};
+use super::settings::read_limits;
+use super::shared::ViewReader;
+use crate::catalog::definition::{CatalogObject, Definition};
+use crate::checkpoint::load::RunLoader;
+use crate::checkpoint::{
+    Checkpoint, CheckpointLocation, CommitEntry, Expectation, Identity, OffsetEntry, Resume,
+    ResumePoint,
+};
+use crate::connectors::{self, SourceOffset, SourceRef};
+use crate::dataflow::graph::Dataflow;
+use crate::dataflow::plan::ViewPlan;
+use crate::error::{Error, Result, sqlstate};
+use crate::state::{StateStore, StateStoreOptions};
+
+/// Bytes of state in memory after which it goes to disk even under budget: they are read back from
+/// the checkpoint at a restart, at about 500 MB/s.
+const SPILL_BYTES: usize = 128 << 20;
+
+/// How often the lease is renewed; a third of the time after which it would count as given up.
+const LEASE_RENEWAL: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// An input of a view that has yet to be filled.
+pub(super) enum FillInput {
+    /// A view of the same pipeline: its stored rows.
+    Stored { name: String, reader: ViewReader },
+    /// A source: its rows up to the position of the last commit.
+    Source { name: String },
+}
+
+/// All that a running pipeline holds.
+pub(super) struct Opened {
+    /// `None` while a batch runs on its own thread, and after that thread was lost.
+    pub dataflow: Option<Mutex<Dataflow>>,
+    pub checkpoint: Arc<Checkpoint>,
+    pub state: Arc<StateStore>,
+    pub slots: Vec<SourceSlot>,
+    pub last_commit: Option<u64>,
+    /// Planned batches that are to run exactly so: one that did not commit, and after a fall-back to
+    /// an older state all since.
+    pub replay: VecDeque<OffsetEntry>,
+    /// The newest batch that ever committed: what is replayed up to it was delivered before.
+    pub newest_commit: Option<u64>,
+    /// Watermark that the last batch applied.
+    pub watermark: Option<i64>,
+    pub event_time_max: BTreeMap<String, i64>,
+    pub unfilled: BTreeSet<String>,
+    pub fills: Vec<(String, FillInput)>,
+    pub opened_at_us: i64,
+    pub last_batch_at_us: Option<i64>,
+    pub first_batch_since_open: bool,
+    /// Something of the current batch may be on disk beyond its offsets: reopen after an error.
+    pub commit_started: bool,
+}
+
+impl Opened {
+    pub fn next_batch_id(&self) -> u64 {
+        self.last_commit.map_or(0, |n| n + 1)
+    }
+
+    /// Every source's position once `entry` is committed.
+    pub fn positions_after(&self, entry: &OffsetEntry) -> BTreeMap<String, SourceOffset> {
+        self.slots
+            .iter()
+            .map(|slot| {
+                let position = entry.sources.get(&slot.relation).map_or(&slot.position, |r| &r.end);
+                (slot.relation.clone(), position.clone())
+            })
+            .collect()
+    }
+
+    pub fn initial_offsets(&self) -> BTreeMap<String, SourceOffset> {
+        self.slots.iter().map(|s| (s.relation.clone(), s.initial.clone())).collect()
+    }
+
+    /// Moves on to the state after a commit.
+    pub fn accept(
+        &mut self,
+        commit: &CommitEntry,
+        entry: &OffsetEntry,
+        rows: &BTreeMap<String, u64>,
+        now_us: i64,
+    ) {
+        self.last_commit = Some(commit.batch_id);
+        self.replay.pop_front();
+        self.newest_commit = self.newest_commit.max(Some(commit.batch_id));
+        self.watermark = entry.watermark;
+        self.event_time_max = commit.event_time_max_us.clone();
+        self.unfilled.clear();
+        self.fills.clear();
+        self.first_batch_since_open = false;
+        self.commit_started = false;
+        let since_us = self.last_batch_at_us.map(|t| (entry.batch_at_us - t).max(1));
+        self.last_batch_at_us = Some(entry.batch_at_us);
+        for slot in &mut self.slots {
+            if let Some(range) = entry.sources.get(&slot.relation) {
+                slot.position = range.end.clone();
+            }
+            let rows = rows.get(&slot.relation).copied().unwrap_or(0);
+            slot.last_rows = rows;
+            slot.rows_per_second = since_us.map(|us| rows as f64 * 1e6 / us as f64);
+            if rows > 0 {
+                slot.last_data_at_us = Some(now_us);
+            }
+            if let Some(latest) = &slot.latest {
+                slot.backlog = slot.source.backlog(&slot.position, latest);
+            }
+        }
+    }
+}
+
+impl Pipeline {
+    /// Opens everything; on success the views are readable at their last batch.
+    pub(super) async fn open(&mut self) -> Result<()> {
+        self.opened = None;
+        let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
+        let mut views = Vec::new();
+        for object in self.objects.clone() {
+            let plan = self.plan(&object).await?;
+            let entry = ViewEntry::new(object, &plan);
+            self.remember(&entry, &plan);
+            dataflow.add_view(plan)?;
+            views.push(entry);
+        }
+        let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
+        for note in &resume.notes {
+            self.event("recovered", serde_json::json!({ "note": note }));
+        }
+        let last = resume.last_commit;
+        let committed = last.as_ref().map(|c| c.views.clone()).unwrap_or_default();
+        let mut unfilled = BTreeSet::new();
+        for view in &views {
+            match view_state(&committed, &view.object.name, &view.fingerprint) {
+                ViewState::Filled => {}
+                ViewState::Unfilled => {
+                    unfilled.insert(view.object.name.clone());
+                }
+                ViewState::Changed => return Err(changed_query(&view.object.name)),
+            }
+        }
+        let filled_before: BTreeSet<String> = committed
+            .keys()
+            .filter(|name| views.iter().any(|v| v.object.name == **name))
+            .cloned()
+            .collect();
+        self.views = views;
+        self.opened = Some(Opened {
+            dataflow: Some(Mutex::new(dataflow)),
+            checkpoint,
+            state: Arc::clone(&state),
+            slots: Vec::new(),
+            last_commit: last.as_ref().map(|c| c.batch_id),
+            replay: resume.replay.into(),
+            newest_commit: resume.newest_commit,
+            watermark: last.as_ref().and_then(|c| c.watermark),
+            event_time_max: last.as_ref().map(|c| c.event_time_max_us.clone()).unwrap_or_default(),
+            unfilled,
+            fills: Vec::new(),
+            opened_at_us: self.parts.clock.now_us(),
+            last_batch_at_us: None,
+            first_batch_since_open: true,
+            commit_started: false,
+        });
+        if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
+            self.shared.publish(state.snapshot(), batch_id, BTreeMap::new(), filled_before);
+        }
+        self.tell_missed_metrics().await?;
+        self.open_sources(last.as_ref()).await?;
+        self.open_sinks(last.as_ref())?;
+        self.plan_fills();
+        Ok(())
+    }
+
+    /// Plans a view's query, or the query that feeds a sink over no materialized view.
+    pub(super) async fn plan(&self, object: &CatalogObject) -> Result<ViewPlan> {
+        let query = match &object.definition {
+            Definition::MaterializedView(view) => view.query.clone(),
+            Definition::Sink(sink) => sink_query(&sink.from),
+            _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
+        };
+        let bound = self.parts.binder.bind(&query).await?;
+        plan_object(&self.parts, &self.registry, object, &bound)
+    }
+
+    /// Makes a planned view known to readers and to views over it.
+    pub(super) fn remember(&self, entry: &ViewEntry, plan: &ViewPlan) {
+        if entry.is_stored() {
+            self.registry.insert(&entry.object.name, plan);
+            self.shared.readers.write().insert(
+                entry.object.name.clone(),
+                ViewReader {
+                    state_name: state_name(&entry.object),
+                    schema: plan.schema.clone(),
+                    layout: layout_of(plan),
+                },
+            );
+        }
+    }
+
+    /// Where this pipeline's checkpoint lies.
+    pub(super) fn location(&self) -> String {
+        self.settings.checkpoint_location.clone().unwrap_or_else(|| {
+            let dir = self.parts.data_dir.join("checkpoints").join(file_name(&self.shared.name));
+            dir.to_string_lossy().into_owned()
+        })
+    }
+
+    /// Opens the checkpoint and the local state, and brings the state to the last commit. The local
+    /// files are only a cache: when they do not fit the checkpoint they are made anew from it.
+    async fn open_checkpoint(
+        &mut self,
+        views: &[ViewEntry],
+    ) -> Result<(Arc<Checkpoint>, Arc<StateStore>, ResumePoint)> {
+        self.state = None;
+        let dir = self.parts.data_dir.join("pipelines").join(file_name(&self.shared.name));
+        let mut state = self.open_state(&dir)?;
+        let identity = Identity {
+            pipeline_id: self.shared.id,
+            pipeline_name: self.shared.name.clone(),
+            fingerprint: views.iter().map(|v| v.fingerprint.as_str()).collect::<Vec<_>>().join(" "),
+        };
+        let expectation = Expectation {
+            catalog_batch: self.parts.history.known_batch(&self.shared.name, self.shared.id),
+            cold_batch: state.cold_batch(),
+        };
+        let (checkpoint, resume) = CheckpointLocation::open(
+            &self.location(),
+            identity,
+            expectation,
+            self.parts.clock.clone(),
+            &BTreeMap::new(),
+        )
+        .await?;
+        let checkpoint = Arc::new(checkpoint);
+        keep_lease(&checkpoint);
+        let resume = match resume {
+            Resume::Fresh => ResumePoint {
+                last_commit: None,
+                newest_commit: None,
+                replay: Vec::new(),
+                notes: Vec::new(),
+            },
+            Resume::At(point) => *point,
+        };
+        match &resume.last_commit {
+            Some(last) => {
+                let mut loader = checkpoint.load_runs_after(state.cold_batch(), last.batch_id);
+                if loader.discard_cold() {
+                    state = self.remake_state(state, &dir)?;
+                }
+                self.load_runs(&state, &mut loader).await?;
+            }
+            None if state.cold_batch().is_some() => state = self.remake_state(state, &dir)?,
+            None => {}
+        }
+        let state = Arc::new(state);
+        self.state = Some(Arc::clone(&state));
+        Ok((checkpoint, state, resume))
+    }
+
+    async fn load_runs(&self, state: &StateStore, loader: &mut RunLoader) -> Result<()> {
+        while let Some(loaded) = loader.next().await? {
+            if loaded.is_base {
+                let run = Arc::try_unwrap(loaded.run)
+                    .map_err(|_| Error::internal("a base run is shared while it is loaded"))?;
+                state.ingest_base(loaded.batch_id, run)?;
+            } else {
+                state.apply(loaded.batch_id, loaded.run)?;
+            }
+            let (done, total) = loader.progress();
+            let mut board = self.shared.board.lock();
+            for query in board.queries.values_mut() {
+                query.message = format!("restoring state: {done} of {total} bytes");
+                query.progress_percent = (total > 0).then(|| done as f64 * 100.0 / total as f64);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_state(&self, dir: &Path) -> Result<StateStore> {
+        let options = StateStoreOptions {
+            budget: Arc::clone(&self.parts.budget),
+            spill_bytes: SPILL_BYTES,
+        };
+        StateStore::open(dir, self.shared.id, options.clone()).or_else(|e| {
+            tracing::warn!(pipeline = %self.shared.name, error = %e, "local state is made anew from the checkpoint");
+            StateStore::destroy(dir)?;
+            StateStore::open(dir, self.shared.id, options)
+        })
+    }
+
+    fn remake_state(&self, state: StateStore, dir: &Path) -> Result<StateStore> {
+        drop(state);
+        StateStore::destroy(dir)?;
+        self.open_state(dir)
+    }
+
+    /// Puts commits that the metrics log missed, after a crash, into it.
+    async fn tell_missed_metrics(&self) -> Result<()> {
+        let opened = self.opened.as_ref().expect("called while opening");
+        let Some(last) = opened.last_commit else { return Ok(()) };
+        let known = self.parts.history.last_metrics_batch(&self.shared.name);
+        let first = known.map_or(0, |n| n + 1).max(last.saturating_sub(self.settings.min_batches_to_retain));
+        for batch_id in first..=last {
+            if let Some(commit) = opened.checkpoint.read_commit(batch_id).await? {
+                self.parts.history.record_metrics(&self.shared.name, batch_id, &commit.metrics);
+            }
+        }
+        self.parts.history.record_known_batch(&self.shared.name, self.shared.id, last);
+        Ok(())
+    }
+
+    /// Opens a slot for every source relation that the dataflow reads and has none yet; fixes the
+    /// columns of all.
+    pub(super) async fn open_sources(&mut self, last: Option<&CommitEntry>) -> Result<()> {
+        let retain_batches = self.settings.min_batches_to_retain as usize;
+        let opened = self.opened.as_mut().expect("called while open");
+        let dataflow = opened.dataflow.as_ref().ok_or_else(|| Error::internal("the dataflow is gone"))?;
+        let inputs = dataflow.lock().inputs();
+        opened.slots.retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
+        for input in &inputs {
+            if !opened.slots.iter().any(|s| s.relation == input.relation) {
+                let slot = open_slot(&self.parts, &opened.checkpoint, opened.replay.front(), &input.relation, last, retain_batches).await?;
+                opened.slots.push(slot);
+            }
+            if let Some(slot) = opened.slots.iter_mut().find(|s| s.relation == input.relation) {
+                slot.project(&input.projection);
+            }
+        }
+        opened.slots.sort_by(|a, b| a.relation.cmp(&b.relation));
+        Ok(())
+    }
+
+    /// Lists what the unfilled views still need from before the next batch.
+    pub(super) fn plan_fills(&mut self) {
+        let readers = self.shared.readers.read().clone();
+        let opened = self.opened.as_mut().expect("called while open");
+        opened.fills.clear();
+        for view in self.views.iter().filter(|v| opened.unfilled.contains(&v.object.name)) {
+            for input in &view.inputs {
+                let own = self.views.iter().find(|v| v.object.name == *input);
+                let fill = match own {
+                    // An unfilled view's rows come through the dataflow itself.
+                    Some(v) if opened.unfilled.contains(&v.object.name) => continue,
+                    Some(v) => match readers.get(&v.object.name) {
+                        Some(reader) => FillInput::Stored {
+                            name: input.clone(),
+                            reader: reader.clone(),
+                        },
+                        None => continue,
+                    },
+                    None => FillInput::Source { name: input.clone() },
+                };
+                opened.fills.push((view.object.name.clone(), fill));
+            }
+        }
+    }
+}
+
+/// Renews the lease every few seconds for as long as the checkpoint is open.
+fn keep_lease(checkpoint: &Arc<Checkpoint>) {
+    let checkpoint = Arc::downgrade(checkpoint);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LEASE_RENEWAL).await;
+            let Some(checkpoint) = checkpoint.upgrade() else { return };
+            if let Err(e) = checkpoint.renew_lease().await {
+                // A lost lease shows itself at the next commit, which is refused.
+                tracing::warn!(location = %checkpoint.location(), error = %e, "could not renew the lease");
+            }
+        }
+    });
+}
+
+/// Opens a source at the position of the last commit, or of the batch to replay, or at its start.
+async fn open_slot(
+    parts: &EngineParts,
+    checkpoint: &Arc<Checkpoint>,
+    pending: Option<&OffsetEntry>,
+    relation: &str,
+    last: Option<&CommitEntry>,
+    retain_batches: usize,
+) -> Result<SourceSlot> {
+    let object = parts.definitions.object(relation).ok_or_else(|| unknown(relation))?;
+    let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
+    let (watermark, expectations, options) = match &object.definition {
+        Definition::Stream(s) => (s.watermark.clone(), s.expectations.clone(), s.options.clone()),
+        Definition::Table(t) => (None, Vec::new(), t.options.clone()),
+        _ => return Err(Error::internal(format!("\"{relation}\" is no source"))),
+    };
+    let schema = object.schema();
+    let expectations = compile_expectations(&parts.binder.state(), relation, &schema, &expectations)?;
+    let committed = last.and_then(|c| c.source_offsets.get(relation));
+    let planned = pending.and_then(|p| p.sources.get(relation)).map(|r| &r.start);
+    let position = match committed.or(planned) {
+        Some(offset) => offset.clone(),
+        None => source.initial_offset().await.map_err(|e| e.context(format!("source \"{relation}\"")))?,
+    };
+    let initial = last
+        .and_then(|c| c.initial_offsets.get(relation))
+        .cloned()
+        .unwrap_or_else(|| position.clone());
+    Ok(SourceSlot::new(
+        relation.to_owned(),
+        source,
+        schema,
+        reads_log,
+        watermark,
+        expectations,
+        read_limits(&options)?,
+        initial,
+        position,
+    ))
+}
+
+/// Opens a relation's source; the flag says that it lies in the durable log.
+pub(super) fn open_relation(
+    parts: &EngineParts,
+    object: &CatalogObject,
+    checkpoint: Option<&Arc<Checkpoint>>,
+    retain_batches: usize,
+) -> Result<(SourceRef, bool)> {
+    let source_log = checkpoint.map(|c| c.source_log(&object.name));
+    let environment = parts.connector_environment(source_log, retain_batches);
+    let source = connectors::open_source(object, &environment)?;
+    let reads_log = match &object.definition {
+        Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),
+        Definition::Table(_) => true,
+        _ => false,
+    };
+    Ok((source, reads_log))
+}
+
+/// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.
+pub(super) fn file_name(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+fn changed_query(view: &str) -> Error {
+    Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("the state of materialized view \"{view}\" was made by another query"),
+    )
+    .detail("The checkpoint's fingerprint of the view's operators differs from that of its definition.")
+    .hint(format!(
+        "CREATE OR REPLACE MATERIALIZED VIEW {view} WITH (reset_state = true) AS … computes it anew from its sources."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_name;
+
+    #[test]
+    fn names_become_folder_names_without_collisions() {
+        assert_eq!(file_name("clicks_1-a"), "clicks_1-a");
+        assert_eq!(file_name("../x y"), "%2E%2E%2Fx%20y");
+        assert_ne!(file_name("a/b"), file_name("a%2Fb"));
+    }
+}

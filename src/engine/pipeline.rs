@@ -1,0 +1,546 @@
+//! A pipeline's task: the trigger loop, and what it does on commands and errors.
+//!
+//! ```text
+//!            ┌────────── error that a retry may mend ──────────┐
+//!            ▼                                                 │
+//!   Opening ──► Running ──► (batch) ──► Running …            Waiting
+//!      │           │                                           │
+//!      └───────────┴── STOP ──► Stopped      other error ──► Failed ── START ──► Opening
+//! ```
+//!
+//! Commands act at batch borders. STOP waits for the running batch at most as long as it was told,
+//! then gives the batch up; the offset log replays it at the next START.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::batch::BatchOutcome;
+use super::decide::{self, AfterError, Trigger};
+use super::opening::Opened;
+use super::parts::{EngineParts, Event};
+use super::planning::ViewRegistry;
+use super::settings::PipelineSettings;
+use super::shared::{Command, PipelineShared, Reply};
+use super::sinks::SinkEntry;
+use crate::catalog::definition::{CatalogObject, Definition};
+use crate::connectors::SourceOffset;
+use crate::dataflow::plan::ViewPlan;
+use crate::error::{Error, ErrorKind, Result};
+use crate::state::StateStore;
+
+/// How long a batch that runs may go on at shutdown before it is given up.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+
+/// A view of the pipeline.
+pub(super) struct ViewEntry {
+    pub object: CatalogObject,
+    pub fingerprint: String,
+    /// Relations it reads.
+    pub inputs: Vec<String>,
+}
+
+impl ViewEntry {
+    pub fn new(object: CatalogObject, plan: &ViewPlan) -> Self {
+        Self {
+            object,
+            fingerprint: plan.fingerprint.clone(),
+            inputs: plan.inputs.iter().map(|i| i.relation.clone()).collect(),
+        }
+    }
+
+    /// A materialized view keeps its rows; what only feeds a sink does not.
+    pub fn is_stored(&self) -> bool {
+        matches!(self.object.definition, Definition::MaterializedView(_))
+    }
+}
+
+/// Where the loop stands.
+enum Phase {
+    Opening,
+    Running,
+    /// Until then, then open again (true) or go on running (false).
+    Waiting(tokio::time::Instant, bool),
+    Stopped,
+    Failed,
+}
+
+/// What a FLUSH or REFRESH waits for.
+struct Waiter {
+    targets: Vec<(String, SourceOffset)>,
+    reply: Reply,
+}
+
+/// A pipeline, owned by its task.
+pub(super) struct Pipeline {
+    pub parts: EngineParts,
+    pub shared: Arc<PipelineShared>,
+    pub registry: Arc<ViewRegistry>,
+    pub settings: PipelineSettings,
+    /// What runs in it, in the order of creation: views, and sinks over no materialized view.
+    pub objects: Vec<CatalogObject>,
+    pub sink_objects: Vec<CatalogObject>,
+    pub views: Vec<ViewEntry>,
+    pub sinks: Vec<SinkEntry>,
+    pub opened: Option<Opened>,
+    pub state: Option<Arc<StateStore>>,
+    pub run_id: uuid::Uuid,
+    pub restarts: u64,
+    pub status: &'static str,
+    pub since_us: i64,
+    pub error: Option<Error>,
+    pub next_retry_at_us: Option<i64>,
+    attempt: u32,
+    stopped_by_user: bool,
+    waiters: Vec<Waiter>,
+    last_start: Option<tokio::time::Instant>,
+}
+
+/// What became of something that commands may interrupt.
+enum Interrupted<T> {
+    Done(T),
+    Abandoned,
+}
+
+/// Runs `work` while commands queue up; a STOP or a shutdown among them sets a deadline.
+async fn interruptible<T>(
+    work: impl Future<Output = T>,
+    commands: &mut UnboundedReceiver<Command>,
+    queue: &mut VecDeque<Command>,
+) -> Interrupted<T> {
+    tokio::pin!(work);
+    let far = Duration::from_secs(365 * 24 * 3600);
+    let deadline = tokio::time::sleep(far);
+    tokio::pin!(deadline);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Interrupted::Done(done),
+            command = commands.recv() => {
+                let Some(command) = command else { return Interrupted::Abandoned };
+                let within = match &command {
+                    Command::Stop(within, _) => Some(*within),
+                    Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
+                    _ => None,
+                };
+                if let Some(within) = within {
+                    deadline.as_mut().reset(tokio::time::Instant::now() + within);
+                }
+                queue.push_back(command);
+            }
+            () = &mut deadline => return Interrupted::Abandoned,
+        }
+    }
+}
+
+impl Pipeline {
+    pub fn new(
+        parts: EngineParts,
+        shared: Arc<PipelineShared>,
+        registry: Arc<ViewRegistry>,
+        settings: PipelineSettings,
+        stopped: bool,
+    ) -> Self {
+        let since_us = parts.clock.now_us();
+        Self {
+            stopped_by_user: stopped || !parts.run_pipelines,
+            parts,
+            shared,
+            registry,
+            settings,
+            objects: Vec::new(),
+            sink_objects: Vec::new(),
+            views: Vec::new(),
+            sinks: Vec::new(),
+            opened: None,
+            state: None,
+            run_id: uuid::Uuid::new_v4(),
+            restarts: 0,
+            status: "starting",
+            since_us,
+            error: None,
+            next_retry_at_us: None,
+            attempt: 0,
+            waiters: Vec::new(),
+            last_start: None,
+        }
+    }
+
+    /// The task.
+    pub async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+        let mut phase = Phase::Opening;
+        let mut queue = VecDeque::new();
+        self.tell("starting");
+        loop {
+            while let Ok(command) = commands.try_recv() {
+                queue.push_back(command);
+            }
+            while let Some(command) = queue.pop_front() {
+                if self.act(command, &mut phase).await {
+                    return;
+                }
+            }
+            phase = match phase {
+                Phase::Opening => self.opening(&mut commands, &mut queue).await,
+                Phase::Running => self.running(&mut commands, &mut queue).await,
+                Phase::Waiting(until, reopen) => {
+                    tokio::select! {
+                        command = commands.recv() => match command {
+                            Some(command) => {
+                                queue.push_back(command);
+                                Phase::Waiting(until, reopen)
+                            }
+                            None => return,
+                        },
+                        () = tokio::time::sleep_until(until) => {
+                            self.next_retry_at_us = None;
+                            if reopen { Phase::Opening } else { Phase::Running }
+                        }
+                    }
+                }
+                Phase::Stopped | Phase::Failed => match commands.recv().await {
+                    Some(command) => {
+                        queue.push_back(command);
+                        phase
+                    }
+                    None => return,
+                },
+            };
+        }
+    }
+
+    async fn opening(
+        &mut self,
+        commands: &mut UnboundedReceiver<Command>,
+        queue: &mut VecDeque<Command>,
+    ) -> Phase {
+        self.tell("restoring");
+        match interruptible(self.open(), commands, queue).await {
+            Interrupted::Abandoned => {
+                self.opened = None;
+                Phase::Opening
+            }
+            Interrupted::Done(Ok(())) => {
+                let recovered = self.opened.as_ref().is_some_and(|o| !o.replay.is_empty());
+                self.event(if recovered { "recovered" } else { "started" }, json!({}));
+                self.error = None;
+                if self.stopped_by_user {
+                    self.tell("stopped");
+                    Phase::Stopped
+                } else {
+                    self.tell("running");
+                    Phase::Running
+                }
+            }
+            Interrupted::Done(Err(error)) => self.failed(error, true),
+        }
+    }
+
+    /// Waits for the trigger, then runs one batch.
+    async fn running(
+        &mut self,
+        commands: &mut UnboundedReceiver<Command>,
+        queue: &mut VecDeque<Command>,
+    ) -> Phase {
+        self.last_start = Some(tokio::time::Instant::now());
+        let outcome = interruptible(self.run_batch(), commands, queue).await;
+        match outcome {
+            Interrupted::Abandoned => {
+                self.opened = None;
+                Phase::Opening
+            }
+            Interrupted::Done(Ok(outcome)) => {
+                self.attempt = 0;
+                self.error = None;
+                self.answer_waiters(outcome);
+                if outcome == BatchOutcome::Idle && self.settings.trigger == Trigger::AvailableNow && !self.source_is_down() {
+                    self.stopped_by_user = true;
+                    self.event("stopped", json!({ "reason": "available now: all was taken in" }));
+                    self.tell("stopped");
+                    return Phase::Stopped;
+                }
+                self.wait_for_trigger(outcome, commands, queue).await;
+                Phase::Running
+            }
+            Interrupted::Done(Err(error)) => {
+                let reopen = self
+                    .opened
+                    .as_ref()
+                    .is_none_or(|o| o.commit_started || o.dataflow.is_none());
+                self.failed(error, reopen)
+            }
+        }
+    }
+
+    /// Sleeps until the next batch is due: the interval since the last start has passed and some
+    /// source may have something. Returns at once when a command came.
+    async fn wait_for_trigger(
+        &mut self,
+        outcome: BatchOutcome,
+        commands: &mut UnboundedReceiver<Command>,
+        queue: &mut VecDeque<Command>,
+    ) {
+        if !queue.is_empty() || !self.waiters.is_empty() {
+            return;
+        }
+        let due = match self.settings.trigger {
+            Trigger::Interval(interval) => self.last_start.map(|t| t + interval),
+            Trigger::Continuous | Trigger::AvailableNow => None,
+        };
+        if let Some(due) = due.filter(|d| *d > tokio::time::Instant::now()) {
+            self.tell("waiting for trigger");
+            tokio::select! {
+                command = commands.recv() => {
+                    queue.extend(command);
+                    return;
+                }
+                () = tokio::time::sleep_until(due) => {}
+            }
+        }
+        if outcome == BatchOutcome::Committed {
+            return;
+        }
+        self.tell(if self.source_is_down() { "waiting for source" } else { "waiting for data" });
+        let opened = self.opened.as_ref().expect("a running pipeline is open");
+        let waits = opened.slots.iter().map(|slot| {
+            let source = Arc::clone(&slot.source);
+            let position = slot.position.clone();
+            Box::pin(async move { source.wait_for_data(&position).await })
+        });
+        let waits: Vec<_> = waits.collect();
+        let any = async {
+            if waits.is_empty() {
+                std::future::pending::<()>().await;
+            } else {
+                futures::future::select_all(waits).await;
+            }
+        };
+        let poll = self.poll_interval();
+        tokio::select! {
+            command = commands.recv() => queue.extend(command),
+            () = any => {}
+            () = tokio::time::sleep(poll) => {}
+        }
+    }
+
+    /// How long to sleep at most without news: idle time-outs and sources that came back are seen
+    /// by asking.
+    fn poll_interval(&self) -> Duration {
+        if self.source_is_down() {
+            Duration::from_millis(500)
+        } else if self.settings.idle_timeout.is_some() {
+            Duration::from_millis(200)
+        } else {
+            Duration::from_secs(5)
+        }
+    }
+
+    pub(super) fn source_is_down(&self) -> bool {
+        self.opened.as_ref().is_some_and(|o| o.slots.iter().any(|s| s.last_error.is_some()))
+    }
+
+    fn failed(&mut self, error: Error, reopen: bool) -> Phase {
+        self.attempt += 1;
+        if reopen {
+            self.opened = None;
+        }
+        let jitter = (self.parts.clock.now_us() % 1000) as f64 / 1000.0;
+        let decision = decide::after_error(&error, self.attempt, jitter);
+        let detail = json!({ "error": error.primary(), "sqlstate": error.sqlstate(), "hint": error.hint_text(), "attempt": self.attempt });
+        self.error = Some(error.clone());
+        match decision {
+            AfterError::RetryAfter(delay) => {
+                tracing::warn!(pipeline = %self.shared.name, error = %error, attempt = self.attempt, "batch failed; it is tried again");
+                if self.attempt == 1 {
+                    self.event("retried", detail);
+                }
+                self.restarts += 1;
+                self.next_retry_at_us = Some(self.parts.clock.now_us() + delay.as_micros() as i64);
+                self.tell("waiting for source");
+                Phase::Waiting(tokio::time::Instant::now() + delay, reopen)
+            }
+            AfterError::Fail => {
+                tracing::error!(pipeline = %self.shared.name, error = %error, "pipeline failed");
+                self.event("failed", detail);
+                for waiter in std::mem::take(&mut self.waiters) {
+                    waiter.reply.send(Err(error.clone())).ok();
+                }
+                self.tell("failed");
+                Phase::Failed
+            }
+        }
+    }
+
+    /// Acts on a command at a batch border; true: the task ends.
+    async fn act(&mut self, command: Command, phase: &mut Phase) -> bool {
+        match command {
+            Command::Shutdown(archive, reply) => {
+                let answer = self.end(archive).await;
+                reply.send(answer).ok();
+                return true;
+            }
+            Command::Stop(_, reply) => {
+                self.stopped_by_user = true;
+                for waiter in std::mem::take(&mut self.waiters) {
+                    waiter.reply.send(Err(self.not_running())).ok();
+                }
+                self.event("stopped", json!({}));
+                self.tell("stopped");
+                // What could not be opened is opened at START; until then only reads need it.
+                *phase = Phase::Stopped;
+                reply.send(Ok(())).ok();
+            }
+            Command::Start(reply) => {
+                self.stopped_by_user = false;
+                self.attempt = 0;
+                self.error = None;
+                if !matches!(phase, Phase::Opening | Phase::Running) {
+                    *phase = match &self.opened {
+                        Some(o) if !o.commit_started && o.dataflow.is_some() => Phase::Running,
+                        _ => Phase::Opening,
+                    };
+                    self.run_id = uuid::Uuid::new_v4();
+                    self.tell("starting");
+                }
+                reply.send(Ok(())).ok();
+            }
+            Command::SetOptions(options, reply) => {
+                let read = PipelineSettings::read(&options);
+                reply.send(read.map(|s| self.settings = s)).ok();
+            }
+            Command::Flush(reply) => self.add_waiter(reply, phase, false).await,
+            Command::Refresh(reply) => self.add_waiter(reply, phase, true).await,
+            Command::AddView(add, reply) => {
+                let answer = self.add_view(*add).await;
+                reply.send(answer).ok();
+            }
+            Command::RemoveView(name, reply) => {
+                let answer = self.remove_view(&name).await;
+                reply.send(answer).ok();
+            }
+            Command::AddSink(object, reply) => {
+                let answer = self.add_sink(object);
+                reply.send(answer).ok();
+            }
+            Command::RemoveSink(name, reply) => {
+                self.sinks.retain(|s| s.name != name);
+                self.sink_objects.retain(|o| o.name != name);
+                self.refresh_board();
+                reply.send(Ok(())).ok();
+            }
+        }
+        false
+    }
+
+    /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
+    async fn end(&mut self, archive: bool) -> Result<()> {
+        let checkpoint = self.opened.take().map(|o| o.checkpoint);
+        self.state = None;
+        self.sinks.clear();
+        self.tell("stopped");
+        if !archive {
+            return Ok(());
+        }
+        self.shared.publication.lock().snapshot = None;
+        if let Some(checkpoint) = checkpoint {
+            // The lease's keeper may hold the checkpoint for the length of one renewal.
+            let mut shared = checkpoint;
+            loop {
+                match Arc::try_unwrap(shared) {
+                    Ok(checkpoint) => {
+                        checkpoint.archive().await?;
+                        break;
+                    }
+                    Err(still) => shared = still,
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        StateStore::destroy(&self.parts.data_dir.join("pipelines").join(super::opening::file_name(&self.shared.name)))
+    }
+
+    /// Registers a FLUSH or REFRESH with the positions it must reach.
+    async fn add_waiter(&mut self, reply: Reply, phase: &mut Phase, start: bool) {
+        match phase {
+            Phase::Failed | Phase::Waiting(..) if self.error.is_some() => {
+                let error = self.error.clone().unwrap_or_else(|| self.not_running());
+                reply.send(Err(error)).ok();
+                return;
+            }
+            Phase::Stopped if !start => {
+                // A stopped pipeline takes nothing in, and says so by its status.
+                reply.send(Ok(())).ok();
+                return;
+            }
+            Phase::Stopped => {
+                *phase = if self.opened.is_some() { Phase::Running } else { Phase::Opening };
+            }
+            _ => {}
+        }
+        let mut targets = Vec::new();
+        if let Some(opened) = self.opened.as_mut() {
+            opened.look_for_data(&self.parts).await;
+            for slot in &opened.slots {
+                targets.extend(slot.latest.clone().map(|l| (slot.relation.clone(), l)));
+            }
+        }
+        self.waiters.push(Waiter { targets, reply });
+    }
+
+    /// Answers those whose positions are reached; a batch that found nothing reached them all.
+    fn answer_waiters(&mut self, outcome: BatchOutcome) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        let Some(opened) = &self.opened else { return };
+        let reached = |waiter: &Waiter| {
+            outcome == BatchOutcome::Idle
+                || (!waiter.targets.is_empty()
+                    && waiter.targets.iter().all(|(relation, target)| {
+                        opened.slots.iter().find(|s| s.relation == *relation).is_none_or(|slot| {
+                            let left = slot.source.backlog(&slot.position, target);
+                            left.rows == Some(0) && left.bytes.is_none_or(|b| b == 0)
+                        })
+                    })
+                    && opened.unfilled.is_empty())
+        };
+        let waiters = std::mem::take(&mut self.waiters);
+        for waiter in waiters {
+            if reached(&waiter) {
+                waiter.reply.send(Ok(())).ok();
+            } else {
+                self.waiters.push(waiter);
+            }
+        }
+        if self.waiters.is_empty() && self.stopped_by_user {
+            // A REFRESH of a stopped pipeline ends where it began.
+            let (reply, _) = tokio::sync::oneshot::channel();
+            self.shared.commands.send(Command::Stop(Duration::ZERO, reply)).ok();
+        }
+    }
+
+    fn not_running(&self) -> Error {
+        Error::with_kind(
+            ErrorKind::User,
+            crate::error::sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("pipeline \"{}\" is not running", self.shared.name),
+        )
+        .hint(format!("START PIPELINE {};", self.shared.name))
+    }
+
+    /// Writes an event of this pipeline.
+    pub(super) fn event(&self, kind: &'static str, detail: serde_json::Value) {
+        self.parts.history.record_event(Event {
+            at_us: self.parts.clock.now_us(),
+            kind,
+            object: self.shared.name.clone(),
+            pipeline: Some(self.shared.name.clone()),
+            batch_id: self.opened.as_ref().and_then(|o| o.last_commit),
+            detail,
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! From a definition to a plan that runs: what the planner must know of each input.
+
+use std::collections::HashMap;
+
+use datafusion::logical_expr::LogicalPlan;
+use parking_lot::RwLock;
+
+use super::parts::EngineParts;
+use crate::catalog::definition::{CatalogObject, Definition, EmitMode};
+use crate::dataflow::plan::ViewPlan;
+use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
+use crate::dataflow::view_storage::ViewLayout;
+use crate::error::{Error, Result};
+
+/// Properties of the planned views, which views over them build on.
+#[derive(Default)]
+pub(super) struct ViewRegistry {
+    views: RwLock<HashMap<String, InputProperties>>,
+}
+
+impl ViewRegistry {
+    /// Remembers a planned view.
+    pub fn insert(&self, name: &str, plan: &ViewPlan) {
+        let properties = InputProperties {
+            schema: plan.schema.clone(),
+            append_only: plan.append_only,
+            watermark_column: None,
+            primary_key: plan.key.clone(),
+        };
+        self.views.write().insert(name.to_owned(), properties);
+    }
+
+    /// Forgets a dropped view.
+    pub fn remove(&self, name: &str) {
+        self.views.write().remove(name);
+    }
+
+    fn get(&self, name: &str) -> Option<InputProperties> {
+        self.views.read().get(name).cloned()
+    }
+}
+
+/// The name that a view's state tables derive from: stable over renames of others, and never the
+/// name of a dropped view's leftovers.
+pub(super) fn state_name(object: &CatalogObject) -> String {
+    format!("{}#{}", object.name, object.oid)
+}
+
+/// Plans a view's (or an unstored sink query's) bound plan.
+pub(super) fn plan_object(
+    parts: &EngineParts,
+    registry: &ViewRegistry,
+    object: &CatalogObject,
+    plan: &LogicalPlan,
+) -> Result<ViewPlan> {
+    let emit = match &object.definition {
+        Definition::MaterializedView(view) => view.emit,
+        _ => EmitMode::OnUpdate,
+    };
+    let inputs = |name: &str| input_properties(parts, registry, name);
+    let state = parts.binder.state();
+    plan_view(&ViewRequest {
+        name: &object.name,
+        state_name: &state_name(object),
+        stored: matches!(object.definition, Definition::MaterializedView(_)),
+        plan,
+        state: &state,
+        inputs: &inputs,
+        emit,
+    })
+}
+
+fn input_properties(
+    parts: &EngineParts,
+    registry: &ViewRegistry,
+    name: &str,
+) -> Option<InputProperties> {
+    let object = parts.definitions.object(name)?;
+    match &object.definition {
+        Definition::Stream(stream) => {
+            let schema = object.schema();
+            let watermark_column =
+                stream.watermark.as_ref().and_then(|w| schema.index_of(&w.column).ok());
+            Some(InputProperties {
+                schema,
+                append_only: true,
+                watermark_column,
+                primary_key: None,
+            })
+        }
+        Definition::Table(table) => {
+            let schema = object.schema();
+            let key: Option<Vec<usize>> =
+                table.primary_key.iter().map(|c| schema.index_of(c).ok()).collect();
+            Some(InputProperties {
+                schema,
+                append_only: false,
+                watermark_column: None,
+                primary_key: key.filter(|k| !k.is_empty()),
+            })
+        }
+        Definition::MaterializedView(_) => registry.get(name),
+        Definition::View(_) | Definition::Sink(_) => None,
+    }
+}
+
+/// The layout in which a view's rows are stored.
+pub(super) fn layout_of(plan: &ViewPlan) -> ViewLayout {
+    ViewLayout::choose(plan.append_only, plan.key.as_deref())
+}
+
+/// The query a sink over something that is no materialized view runs: everything in it.
+pub(super) fn sink_query(from: &str) -> String {
+    format!("SELECT * FROM {}", crate::sql::names::quote_identifier(from))
+}
+
+/// An error for an object that the catalog does not have.
+pub(super) fn unknown(name: &str) -> Error {
+    Error::new(
+        crate::error::sqlstate::UNDEFINED_TABLE,
+        format!("relation \"{name}\" does not exist"),
+    )
+}

@@ -1,0 +1,143 @@
+//! Reading committed views: one batch per pipeline and statement.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use parking_lot::{Mutex, RwLock};
+
+use super::shared::PipelineShared;
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::view_storage::read_view;
+use crate::error::{Error, Result, sqlstate};
+use crate::state::StateSnapshot;
+
+/// Rows per batch of a scan.
+const SCAN_BATCH_ROWS: usize = 8192;
+
+/// All pipelines by name, and the pipeline of each view.
+#[derive(Default)]
+pub(super) struct Directory {
+    pub pipelines: RwLock<HashMap<String, Arc<PipelineShared>>>,
+    pub views: RwLock<HashMap<String, String>>,
+}
+
+impl Directory {
+    /// The pipeline that a view runs in.
+    pub fn pipeline_of(&self, view: &str) -> Result<Arc<PipelineShared>> {
+        let views = self.views.read();
+        let pipelines = self.pipelines.read();
+        views
+            .get(view)
+            .and_then(|p| pipelines.get(p))
+            .cloned()
+            .ok_or_else(|| super::planning::unknown(view))
+    }
+}
+
+struct Pinned {
+    snapshot: Option<StateSnapshot>,
+    batch_id: Option<u64>,
+    filled: std::collections::BTreeSet<String>,
+    status: &'static str,
+}
+
+/// Views pinned for one statement: every view of a pipeline is read at the same batch.
+#[derive(Clone)]
+pub struct ReadContext {
+    directory: Arc<Directory>,
+    pinned: Arc<Mutex<HashMap<String, Arc<Pinned>>>>,
+}
+
+impl ReadContext {
+    pub(super) fn new(directory: Arc<Directory>) -> Self {
+        Self {
+            directory,
+            pinned: Arc::default(),
+        }
+    }
+
+    fn pin(&self, pipeline: &PipelineShared) -> Arc<Pinned> {
+        let mut pinned = self.pinned.lock();
+        let entry = pinned.entry(pipeline.name.clone()).or_insert_with(|| {
+            let status = pipeline.board.lock().pipeline.status;
+            let publication = pipeline.publication.lock();
+            Arc::new(Pinned {
+                snapshot: publication.snapshot.clone(),
+                batch_id: publication.batch_id,
+                filled: publication.filled.clone(),
+                status,
+            })
+        });
+        Arc::clone(entry)
+    }
+
+    /// Contents of a materialized view at the pinned batch, projected, in batches of some
+    /// thousand rows. Synchronous and lazy: call `next` off the async threads.
+    pub fn scan(
+        &self,
+        view: &str,
+        projection: &[usize],
+    ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch>> + Send>> {
+        let pipeline = self.directory.pipeline_of(view)?;
+        let pinned = self.pin(&pipeline);
+        let Some(snapshot) = pinned.snapshot.as_ref().filter(|_| pinned.filled.contains(view)) else {
+            // Before its first batch a view is empty; before its state is open it cannot be read.
+            return match pinned.status {
+                "starting" | "restoring" if pinned.snapshot.is_none() => Err(restoring(view)),
+                _ => Ok(Box::new(std::iter::empty())),
+            };
+        };
+        let reader = pipeline
+            .readers
+            .read()
+            .get(view)
+            .cloned()
+            .ok_or_else(|| super::planning::unknown(view))?;
+        let rows = read_view(
+            snapshot,
+            &reader.state_name,
+            Arc::clone(&reader.schema),
+            &reader.layout,
+            projection,
+            SCAN_BATCH_ROWS,
+        )?;
+        Ok(Box::new(rows))
+    }
+
+    /// The batch a view's pipeline is pinned at; `None` before its first.
+    pub fn batch_id(&self, view: &str) -> Result<Option<u64>> {
+        let pipeline = self.directory.pipeline_of(view)?;
+        Ok(self.pin(&pipeline).batch_id)
+    }
+}
+
+fn restoring(view: &str) -> Error {
+    Error::transient(
+        sqlstate::CANNOT_CONNECT_NOW,
+        format!("materialized view \"{view}\" is being restored"),
+    )
+    .hint("SELECT * FROM streaming_queries; shows how far it is.")
+}
+
+impl PipelineShared {
+    /// The stored rows of a view at the published batch, as inserts.
+    pub(super) fn stored_rows(&self, view: &str) -> Result<Vec<ChangeBatch>> {
+        let snapshot = self.publication.lock().snapshot.clone();
+        let reader = self.readers.read().get(view).cloned();
+        let (Some(snapshot), Some(reader)) = (snapshot, reader) else {
+            return Ok(Vec::new());
+        };
+        let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
+        read_view(
+            &snapshot,
+            &reader.state_name,
+            Arc::clone(&reader.schema),
+            &reader.layout,
+            &projection,
+            SCAN_BATCH_ROWS,
+        )?
+        .map(|batch| batch.map(ChangeBatch::inserts))
+        .collect()
+    }
+}

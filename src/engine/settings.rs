@@ -1,0 +1,80 @@
+//! A pipeline's settings, read from its options.
+
+use std::time::Duration;
+
+use super::decide::{DEFAULT_TRIGGER, Trigger, WatermarkPolicy};
+use crate::catalog::definition::{OptionValue, Options};
+use crate::connectors::ReadLimits;
+use crate::error::Result;
+use crate::sql::options;
+
+/// Settings that concern the trigger loop and the checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PipelineSettings {
+    pub trigger: Trigger,
+    pub trigger_text: String,
+    pub checkpoint_location: Option<String>,
+    pub min_batches_to_retain: u64,
+    pub limits: ReadLimits,
+    pub idle_timeout: Option<Duration>,
+    pub max_future_skew: Option<Duration>,
+    pub watermark_policy: WatermarkPolicy,
+}
+
+impl PipelineSettings {
+    /// Reads them; the options were validated when they were written.
+    pub fn read(given: &Options) -> Result<Self> {
+        let trigger_text = text(given, "trigger").unwrap_or_else(|| "100 milliseconds".to_owned());
+        Ok(Self {
+            trigger: trigger(given)?,
+            trigger_text,
+            checkpoint_location: text(given, "checkpoint_location"),
+            min_batches_to_retain: options::integer(given, "min_batches_to_retain")?.unwrap_or(100).max(1) as u64,
+            limits: read_limits(given)?,
+            idle_timeout: options::duration(given, "idle_timeout")?,
+            max_future_skew: options::duration(given, "max_future_skew")?,
+            watermark_policy: match text(given, "watermark_policy").as_deref() {
+                Some("max" | "maximum") => WatermarkPolicy::Maximum,
+                _ => WatermarkPolicy::Minimum,
+            },
+        })
+    }
+}
+
+fn trigger(given: &Options) -> Result<Trigger> {
+    Ok(match options::trigger_of(given)? {
+        None => DEFAULT_TRIGGER,
+        Some(options::Trigger::Continuous) => Trigger::Continuous,
+        Some(options::Trigger::AvailableNow) => Trigger::AvailableNow,
+        Some(options::Trigger::Every(interval)) => Trigger::Interval(interval),
+    })
+}
+
+/// Limits of one batch from a stream's or a pipeline's options.
+pub(super) fn read_limits(given: &Options) -> Result<ReadLimits> {
+    let count = |name| -> Result<Option<u64>> {
+        Ok(options::integer(given, name)?.map(|n| n.max(1) as u64))
+    };
+    Ok(ReadLimits {
+        max_rows: count("max_offsets_per_trigger")?,
+        max_files: count("max_files_per_trigger")?,
+        max_bytes: options::bytes(given, "max_bytes_per_trigger")?,
+    })
+}
+
+/// The stricter of two sets of limits.
+pub(super) fn stricter(a: ReadLimits, b: ReadLimits) -> ReadLimits {
+    let least = |x: Option<u64>, y: Option<u64>| [x, y].into_iter().flatten().min();
+    ReadLimits {
+        max_rows: least(a.max_rows, b.max_rows),
+        max_files: least(a.max_files, b.max_files),
+        max_bytes: least(a.max_bytes, b.max_bytes),
+    }
+}
+
+fn text(given: &Options, name: &str) -> Option<String> {
+    match given.get(name) {
+        Some(OptionValue::Text(t)) => Some(t.clone()),
+        _ => None,
+    }
+}

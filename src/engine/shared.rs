@@ -1,0 +1,159 @@
+//! What a pipeline shows to others: status, published state, and the channel of changes.
+//!
+//! Readers and status tables look only at this; they never wait for the pipeline's task.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::CommittedChanges;
+use super::status::{
+    CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
+};
+use crate::catalog::definition::{CatalogObject, Options};
+use crate::dataflow::plan::ViewPlan;
+use crate::dataflow::view_storage::ViewLayout;
+use crate::error::{Error, Result};
+use crate::state::StateSnapshot;
+
+/// Batches of changes that a subscriber may lag behind before it is ended.
+const SUBSCRIBER_LAG_BATCHES: usize = 1024;
+
+/// Answers a command.
+pub(super) type Reply = oneshot::Sender<Result<()>>;
+
+/// What others ask of a pipeline's task. Acted on at a batch border.
+pub(super) enum Command {
+    AddView(Box<AddView>, Reply),
+    RemoveView(String, Reply),
+    AddSink(CatalogObject, Reply),
+    RemoveSink(String, Reply),
+    SetOptions(Options, Reply),
+    Start(Reply),
+    Stop(std::time::Duration, Reply),
+    Refresh(Reply),
+    Flush(Reply),
+    /// Ends the task; true: the checkpoint goes to the archive.
+    Shutdown(bool, Reply),
+}
+
+/// A view that joins the pipeline.
+pub(super) struct AddView {
+    pub object: CatalogObject,
+    pub plan: ViewPlan,
+}
+
+/// How a stored view is read.
+#[derive(Debug, Clone)]
+pub(super) struct ViewReader {
+    pub state_name: String,
+    pub schema: SchemaRef,
+    pub layout: ViewLayout,
+}
+
+/// The last committed batch, as readers and subscribers see it.
+#[derive(Default)]
+pub(super) struct Publication {
+    pub snapshot: Option<StateSnapshot>,
+    pub batch_id: Option<u64>,
+    /// Views that the published batch holds.
+    pub filled: std::collections::BTreeSet<String>,
+}
+
+/// Status rows, as of the last change.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Board {
+    pub pipeline: PipelineStatus,
+    pub queries: BTreeMap<String, QueryStatus>,
+    pub sources: Vec<SourceStatus>,
+    pub sinks: Vec<SinkStatus>,
+    pub state_operators: Vec<StateOperatorStatus>,
+    pub checkpoint: CheckpointStatus,
+}
+
+/// The outside of a pipeline.
+pub(super) struct PipelineShared {
+    pub name: String,
+    pub id: uuid::Uuid,
+    pub commands: mpsc::UnboundedSender<Command>,
+    pub readers: RwLock<HashMap<String, ViewReader>>,
+    pub publication: Mutex<Publication>,
+    pub board: Mutex<Board>,
+    subscribers: Mutex<HashMap<String, broadcast::Sender<Arc<CommittedChanges>>>>,
+}
+
+impl PipelineShared {
+    pub fn new(name: String, id: uuid::Uuid, commands: mpsc::UnboundedSender<Command>) -> Self {
+        Self {
+            name,
+            id,
+            commands,
+            readers: RwLock::default(),
+            publication: Mutex::default(),
+            board: Mutex::default(),
+            subscribers: Mutex::default(),
+        }
+    }
+
+    /// Sends a command and waits for its answer.
+    pub async fn ask(&self, command: impl FnOnce(Reply) -> Command) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Error::internal(format!("pipeline \"{}\" has ended", self.name));
+        self.commands.send(command(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Publishes a committed batch: readers and subscribers change over together.
+    pub fn publish(
+        &self,
+        snapshot: StateSnapshot,
+        batch_id: u64,
+        changes: BTreeMap<String, Vec<crate::dataflow::change::ChangeBatch>>,
+        filled: std::collections::BTreeSet<String>,
+    ) {
+        let mut publication = self.publication.lock();
+        publication.snapshot = Some(snapshot);
+        publication.batch_id = Some(batch_id);
+        publication.filled = filled;
+        let subscribers = self.subscribers.lock();
+        for (view, changes) in changes {
+            if let Some(sender) = subscribers.get(&view) {
+                let message = Arc::new(CommittedChanges {
+                    batch_id,
+                    snapshot: false,
+                    changes,
+                });
+                // An error only says that nobody listens.
+                sender.send(message).ok();
+            }
+        }
+    }
+
+    /// The published state and, from exactly there on, the changes of a view.
+    pub fn subscribe(
+        &self,
+        view: &str,
+    ) -> (Option<StateSnapshot>, Option<u64>, broadcast::Receiver<Arc<CommittedChanges>>) {
+        let publication = self.publication.lock();
+        let receiver = self
+            .subscribers
+            .lock()
+            .entry(view.to_owned())
+            .or_insert_with(|| broadcast::channel(SUBSCRIBER_LAG_BATCHES).0)
+            .subscribe();
+        (publication.snapshot.clone(), publication.batch_id, receiver)
+    }
+
+    /// Someone listens to a view.
+    pub fn has_subscribers(&self, view: &str) -> bool {
+        self.subscribers.lock().get(view).is_some_and(|s| s.receiver_count() > 0)
+    }
+
+    /// Ends the subscriptions of a dropped view.
+    pub fn end_subscriptions(&self, view: &str) {
+        self.subscribers.lock().remove(view);
+    }
+}

@@ -1,0 +1,134 @@
+//! The sinks of a pipeline, and views and sinks that join or leave while it runs.
+
+use parking_lot::Mutex;
+
+use super::opening::Opened;
+use super::pipeline::{Pipeline, ViewEntry};
+use super::shared::AddView;
+use crate::catalog::definition::{CatalogObject, Definition};
+use crate::checkpoint::CommitEntry;
+use crate::connectors::{self, SinkInput, SinkRef};
+use crate::error::{Error, Result};
+
+/// A sink of the pipeline.
+pub(super) struct SinkEntry {
+    pub name: String,
+    /// The view whose changes it gets: its source, or the unstored view of its own name.
+    pub view: String,
+    pub sink: SinkRef,
+    /// No commit knows it yet: it gets the view's whole contents first.
+    pub is_new: bool,
+    pub rows: u64,
+    pub last_batch_id: Option<u64>,
+    pub last_error: Option<Error>,
+}
+
+impl Pipeline {
+    /// Opens all sinks; `last` says which of them have delivered before.
+    pub(super) fn open_sinks(&mut self, last: Option<&CommitEntry>) -> Result<()> {
+        self.sinks.clear();
+        for object in self.sink_objects.clone() {
+            let known = last.is_some_and(|c| c.sinks.contains(&object.name));
+            let entry = self.open_sink(&object, !known)?;
+            self.sinks.push(entry);
+        }
+        Ok(())
+    }
+
+    fn open_sink(&self, object: &CatalogObject, is_new: bool) -> Result<SinkEntry> {
+        let Definition::Sink(definition) = &object.definition else {
+            return Err(Error::internal(format!("\"{}\" is no sink", object.name)));
+        };
+        let view = self
+            .views
+            .iter()
+            .map(|v| &v.object.name)
+            .find(|name| **name == definition.from)
+            .unwrap_or(&object.name);
+        let dataflow = self.opened.as_ref().and_then(|o| o.dataflow.as_ref());
+        let schema = dataflow
+            .and_then(|d| d.lock().view_schema(view))
+            .ok_or_else(|| super::planning::unknown(view))?;
+        let (key, append_only) = dataflow
+            .and_then(|d| d.lock().view_key(view))
+            .ok_or_else(|| super::planning::unknown(view))?;
+        let input = SinkInput {
+            schema,
+            append_only: Some(append_only),
+            key: key.unwrap_or_default(),
+        };
+        let environment = self.parts.connector_environment(None, 0);
+        Ok(SinkEntry {
+            name: object.name.clone(),
+            view: view.clone(),
+            sink: connectors::open_sink(object, input, &environment)?,
+            is_new,
+            rows: 0,
+            last_batch_id: None,
+            last_error: None,
+        })
+    }
+
+    /// A view joins at this batch border; the next batch fills it.
+    pub(super) async fn add_view(&mut self, add: AddView) -> Result<()> {
+        let AddView { object, plan } = add;
+        if self.opened.as_ref().is_none_or(|o| o.dataflow.is_none()) {
+            // Not open: the view is planned with the others when it is.
+            self.objects.push(object);
+            return Ok(());
+        }
+        let entry = ViewEntry::new(object.clone(), &plan);
+        self.remember(&entry, &plan);
+        if let Err(e) = self.join(entry, plan).await {
+            self.remove_view(&object.name).await?;
+            return Err(e);
+        }
+        self.objects.push(object);
+        self.refresh_board();
+        Ok(())
+    }
+
+    async fn join(&mut self, entry: ViewEntry, plan: crate::dataflow::plan::ViewPlan) -> Result<()> {
+        let opened: &mut Opened = self.opened.as_mut().expect("checked by the caller");
+        let name = entry.object.name.clone();
+        if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
+            dataflow.add_view(plan)?;
+        }
+        opened.unfilled.insert(name);
+        self.views.push(entry);
+        self.open_sources(None).await?;
+        self.plan_fills();
+        Ok(())
+    }
+
+    /// A view leaves at this batch border. Its entries stay in the store, unreachable by their name,
+    /// until the pipeline's last view is dropped.
+    pub(super) async fn remove_view(&mut self, name: &str) -> Result<()> {
+        self.objects.retain(|o| o.name != name);
+        self.views.retain(|v| v.object.name != name);
+        self.shared.readers.write().remove(name);
+        self.shared.end_subscriptions(name);
+        self.registry.remove(name);
+        if let Some(opened) = self.opened.as_mut() {
+            opened.unfilled.remove(name);
+            if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
+                dataflow.remove_view(name);
+            }
+            self.open_sources(None).await?;
+            self.plan_fills();
+        }
+        self.refresh_board();
+        Ok(())
+    }
+
+    /// A sink joins at this batch border; it gets the view's contents with the next batch.
+    pub(super) fn add_sink(&mut self, object: CatalogObject) -> Result<()> {
+        if self.opened.is_some() {
+            let entry = self.open_sink(&object, true)?;
+            self.sinks.push(entry);
+        }
+        self.sink_objects.push(object);
+        self.refresh_board();
+        Ok(())
+    }
+}

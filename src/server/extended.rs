@@ -1,0 +1,382 @@
+//! Parse, Bind, Describe, Execute and Close.
+//!
+//! A prepared statement keeps the parsed statement and what Describe tells of it. A portal keeps
+//! its bound parameters and, once executed, the rest of its rows, so that Execute with a row limit
+//! can go on. Executes that are not directly followed by Sync share one implicit transaction, which
+//! Sync commits; the common case of one Execute and Sync is left to the session's own autocommit.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::ScalarValue;
+use pgwire::messages::PgWireBackendMessage as Message;
+use pgwire::messages::data::{NoData, ParameterDescription};
+use pgwire::messages::extendedquery::{
+    BindComplete, CloseComplete, ParseComplete, PortalSuspended,
+};
+use pgwire::messages::response::EmptyQueryResponse;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::connection::Connection;
+use super::frontend::{Bind, Target};
+use super::port::SessionPort;
+use super::rows::{RowSource, row_description};
+use super::values::types::WireType;
+use super::values::{Format, decode_parameter};
+use super::wire::WireResult;
+use crate::error::{Error, Result, sqlstate};
+use crate::session::{StatementResult, TransactionStatus};
+use crate::sql::statement::Statement;
+use crate::types::SqlType;
+
+/// A statement that Parse made.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// `None`: the empty statement
+    statement: Option<Statement>,
+    text: String,
+    parameter_oids: Vec<u32>,
+    parameter_types: Vec<SqlType>,
+    columns: Option<SchemaRef>,
+    column_types: Vec<WireType>,
+}
+
+/// A statement with its parameters, and where its rows stand.
+pub(super) struct Portal {
+    prepared: Arc<Prepared>,
+    parameters: Vec<ScalarValue>,
+    formats: Vec<Format>,
+    progress: Progress,
+}
+
+enum Progress {
+    Bound,
+    Rows(RowSource),
+    Done,
+}
+
+impl<R, W, P> Connection<R, W, P>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+    P: SessionPort,
+{
+    pub(super) async fn prepare(
+        &mut self,
+        name: String,
+        sql: String,
+        type_oids: Vec<u32>,
+    ) -> WireResult<()> {
+        if name.is_empty() {
+            self.statements.remove("");
+        } else if self.statements.contains_key(&name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            )
+            .into());
+        }
+        self.statement_starts(&sql);
+        let mut parsed = self
+            .wire
+            .guard(async { self.session.parse(&sql) })
+            .await??;
+        if parsed.len() > 1 {
+            return Err(Error::new(
+                sqlstate::SYNTAX_ERROR,
+                "cannot insert multiple commands into a prepared statement",
+            )
+            .into());
+        }
+        let statement = parsed.pop().map(|(statement, _)| statement);
+        if let Some(statement) = &statement {
+            self.refuse_in_failed_transaction(statement)?;
+        }
+        let declared = declared_types(&type_oids)?;
+        let (mut parameter_types, columns) = match &statement {
+            None => (Vec::new(), None),
+            Some(statement) => {
+                let description = self
+                    .wire
+                    .guard(self.session.describe(statement, &declared))
+                    .await??;
+                (description.parameters, description.columns)
+            }
+        };
+        // Declared beyond what the statement uses: still part of Bind.
+        for unused in declared.iter().skip(parameter_types.len()) {
+            parameter_types.push(unused.clone().unwrap_or(SqlType::Text));
+        }
+        let prepared = Prepared {
+            statement,
+            text: sql,
+            parameter_oids: wire_oids(&type_oids, &parameter_types),
+            parameter_types,
+            column_types: match &columns {
+                Some(schema) => WireType::of_schema(schema)?,
+                None => Vec::new(),
+            },
+            columns,
+        };
+        self.statements.insert(name, Arc::new(prepared));
+        self.wire.put(Message::ParseComplete(ParseComplete::new()))
+    }
+
+    pub(super) fn bind(&mut self, bind: Bind) -> WireResult<()> {
+        let prepared = self.prepared(&bind.statement)?.clone();
+        if let Some(statement) = &prepared.statement {
+            self.refuse_in_failed_transaction(statement)?;
+        }
+        if bind.portal.is_empty() {
+            self.portals.remove("");
+        } else if self.portals.contains_key(&bind.portal) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_CURSOR,
+                format!("cursor \"{}\" already exists", bind.portal),
+            )
+            .into());
+        }
+        let parameters = bound_parameters(&prepared, &bind)?;
+        let columns = prepared.column_types.len();
+        let formats = formats(&bind.result_formats, columns).map_err(|given| {
+            protocol_error(format!(
+                "bind message has {given} result formats but query has {columns} columns"
+            ))
+        })??;
+        let portal = Portal {
+            prepared,
+            parameters,
+            formats,
+            progress: Progress::Bound,
+        };
+        self.portals.insert(bind.portal, portal);
+        self.wire.put(Message::BindComplete(BindComplete::new()))
+    }
+
+    pub(super) fn describe(&mut self, target: Target, name: &str) -> WireResult<()> {
+        let answer = match target {
+            Target::Statement => {
+                let prepared = self.prepared(name)?.clone();
+                self.wire
+                    .put(Message::ParameterDescription(ParameterDescription::new(
+                        prepared.parameter_oids.clone(),
+                    )))?;
+                description(&prepared, &[])
+            }
+            Target::Portal => {
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                description(&portal.prepared, &portal.formats)
+            }
+        };
+        self.wire.put(answer)
+    }
+
+    pub(super) async fn execute_portal(&mut self, name: &str, row_limit: usize) -> WireResult<()> {
+        // Taken out while it runs: a portal that fails is gone.
+        let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
+        let Some(statement) = &portal.prepared.statement else {
+            self.portals.insert(name.to_owned(), portal);
+            return self
+                .wire
+                .put(Message::EmptyQueryResponse(EmptyQueryResponse::new()));
+        };
+        self.statement_starts(&portal.prepared.text);
+        match portal.progress {
+            Progress::Done => {
+                return Err(Error::new(
+                    sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                    format!("portal \"{name}\" cannot be run"),
+                )
+                .into());
+            }
+            Progress::Rows(_) => {}
+            Progress::Bound => {
+                if self.drops_prepared(statement) {
+                    return self.complete("DEALLOCATE".to_owned());
+                }
+                self.open_implicit(statement);
+                let result = self
+                    .wire
+                    .guard(self.session.execute(statement, &portal.parameters))
+                    .await??;
+                portal.progress = match result {
+                    StatementResult::Rows {
+                        schema,
+                        stream,
+                        tag,
+                        tag_has_count,
+                    } => {
+                        let source = RowSource::new(schema, stream, tag, tag_has_count)?;
+                        source.check_types(&portal.prepared.column_types)?;
+                        Progress::Rows(source)
+                    }
+                    StatementResult::Command { tag } => {
+                        self.complete(tag)?;
+                        Progress::Done
+                    }
+                    StatementResult::CopyIn(copy) => {
+                        self.copy_in(copy).await?;
+                        Progress::Done
+                    }
+                    StatementResult::CopyOut {
+                        statement,
+                        schema,
+                        stream,
+                    } => {
+                        self.copy_out(&statement, schema, stream).await?;
+                        Progress::Done
+                    }
+                };
+            }
+        }
+        if let Progress::Rows(source) = &mut portal.progress {
+            let settings = self.output_settings();
+            let limit = (row_limit > 0).then_some(row_limit as u64);
+            let sent = source
+                .send(&mut self.wire, &portal.formats, &settings, limit)
+                .await?;
+            if sent.suspended {
+                self.send_notices()?;
+                self.wire
+                    .put(Message::PortalSuspended(PortalSuspended::new()))?;
+            } else {
+                let tag = source.tag(sent.rows);
+                self.complete(tag)?;
+            }
+        }
+        self.portals.insert(name.to_owned(), portal);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, target: Target, name: &str) -> WireResult<()> {
+        match target {
+            Target::Statement => {
+                self.statements.remove(name);
+            }
+            Target::Portal => {
+                self.portals.remove(name);
+            }
+        }
+        self.wire.put(Message::CloseComplete(CloseComplete::new()))
+    }
+
+    fn prepared(&self, name: &str) -> Result<&Arc<Prepared>> {
+        self.statements.get(name).ok_or_else(|| {
+            let shown = match name {
+                "" => "unnamed prepared statement does not exist".to_owned(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            Error::new(sqlstate::INVALID_STATEMENT_NAME, shown)
+        })
+    }
+
+    fn open_implicit(&mut self, statement: &Statement) {
+        let opens_block = matches!(statement, Statement::Begin { .. });
+        if !self.implicit_open
+            && !opens_block
+            && self.session.transaction_status() == TransactionStatus::Idle
+            && !self.wire.sync_is_next()
+        {
+            self.session.begin_implicit();
+            self.implicit_open = true;
+        }
+    }
+
+    fn refuse_in_failed_transaction(&self, statement: &Statement) -> Result<()> {
+        let ends = matches!(
+            statement,
+            Statement::Commit | Statement::Rollback | Statement::RollbackToSavepoint(_)
+        );
+        if self.session.transaction_status() == TransactionStatus::Failed && !ends {
+            return Err(Error::new(
+                sqlstate::IN_FAILED_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn no_portal(name: &str) -> Error {
+    Error::new(
+        sqlstate::INVALID_CURSOR_NAME,
+        format!("portal \"{name}\" does not exist"),
+    )
+}
+
+fn protocol_error(text: String) -> Error {
+    Error::new(sqlstate::PROTOCOL_VIOLATION, text)
+}
+
+fn description(prepared: &Prepared, formats: &[Format]) -> Message {
+    match &prepared.columns {
+        Some(schema) => row_description(schema, &prepared.column_types, formats),
+        None => Message::NoData(NoData::new()),
+    }
+}
+
+/// Types that a client declared; `None` where it left the choice to the server.
+fn declared_types(oids: &[u32]) -> Result<Vec<Option<SqlType>>> {
+    const UNKNOWN: u32 = 705;
+    oids.iter()
+        .map(|oid| match *oid {
+            0 | UNKNOWN => Ok(None),
+            oid => SqlType::from_pg_oid(oid).map(Some).ok_or_else(|| {
+                Error::new(
+                    sqlstate::UNDEFINED_OBJECT,
+                    format!("type with OID {oid} cannot be used for a parameter"),
+                )
+            }),
+        })
+        .collect()
+}
+
+/// The OIDs of ParameterDescription: a declared one is told back as it was declared.
+fn wire_oids(declared: &[u32], types: &[SqlType]) -> Vec<u32> {
+    types
+        .iter()
+        .enumerate()
+        .map(|(i, sql_type)| match declared.get(i) {
+            Some(oid) if !matches!(oid, 0 | 705) => *oid,
+            _ => sql_type.pg_oid(),
+        })
+        .collect()
+}
+
+fn bound_parameters(prepared: &Prepared, bind: &Bind) -> Result<Vec<ScalarValue>> {
+    let (needed, given) = (prepared.parameter_types.len(), bind.parameters.len());
+    let formats = formats(&bind.parameter_formats, given).map_err(|count| {
+        protocol_error(format!(
+            "bind message has {count} parameter formats but {given} parameters"
+        ))
+    })??;
+    if needed != given {
+        return Err(protocol_error(format!(
+            "bind message supplies {given} parameters, but prepared statement \"{}\" requires {needed}",
+            bind.statement
+        )));
+    }
+    let mut values = Vec::with_capacity(given);
+    for (i, value) in bind.parameters.iter().enumerate() {
+        values.push(decode_parameter(
+            i + 1,
+            &prepared.parameter_types[i],
+            prepared.parameter_oids[i],
+            formats[i],
+            value.as_deref(),
+        )?);
+    }
+    Ok(values)
+}
+
+/// One format per value from the message's list: none means text, one means all. The outer error
+/// is a list of the wrong length.
+fn formats(codes: &[i16], count: usize) -> std::result::Result<Result<Vec<Format>>, usize> {
+    let expand = |code: i16| Format::from_code(code);
+    match codes {
+        [] => Ok(Ok(vec![Format::Text; count])),
+        [code] => Ok(expand(*code).map(|format| vec![format; count])),
+        codes if codes.len() == count => Ok(codes.iter().map(|code| expand(*code)).collect()),
+        codes => Err(codes.len()),
+    }
+}

@@ -1,0 +1,101 @@
+//! Structs, maps and lists of them as JSON text.
+//!
+//! PostgreSQL has no anonymous record that drivers decode, so a struct goes out as `jsonb`, in
+//! jsonb's spacing. Numbers stay numbers, JSON columns are embedded, all else is a string of
+//! its SQL text; NaN and infinity, which JSON lacks, are strings too.
+
+use bytes::{BufMut, BytesMut};
+
+use super::OutputSettings;
+use super::column::Column;
+use crate::error::Result;
+
+/// Appends a value as JSON; NULL is `null`.
+pub(crate) fn write_json(
+    column: &Column,
+    row: usize,
+    settings: &OutputSettings,
+    out: &mut BytesMut,
+) -> Result<()> {
+    if column.is_null(row) {
+        out.put_slice(b"null");
+        return Ok(());
+    }
+    match column {
+        Column::Bool(values) => {
+            out.put_slice(if values.value(row) { b"true" } else { b"false" });
+            Ok(())
+        }
+        Column::Int2(_) | Column::Int4(_) | Column::Int8(_) | Column::Oid(_) => {
+            column.write_text(row, settings, out)
+        }
+        Column::Decimal128(..) | Column::Decimal256(..) => column.write_text(row, settings, out),
+        Column::Float4(values) if values.value(row).is_finite() => {
+            column.write_text(row, settings, out)
+        }
+        Column::Float8(values) if values.value(row).is_finite() => {
+            column.write_text(row, settings, out)
+        }
+        Column::Json(_)
+        | Column::Jsonb(_)
+        | Column::Struct { .. }
+        | Column::Map { .. }
+        | Column::Union(_) => column.write_text(row, settings, out),
+        Column::List { values, item, .. } => {
+            let offsets = values.value_offsets();
+            out.put_u8(b'[');
+            for (n, at) in (offsets[row]..offsets[row + 1]).enumerate() {
+                if n > 0 {
+                    out.put_slice(b", ");
+                }
+                write_json(item, at as usize, settings, out)?;
+            }
+            out.put_u8(b']');
+            Ok(())
+        }
+        _ => {
+            let mut text = BytesMut::new();
+            column.write_text(row, settings, &mut text)?;
+            write_string(&text, out);
+            Ok(())
+        }
+    }
+}
+
+/// Appends `{"name": value, …}`.
+pub(crate) fn write_object<'a>(
+    members: impl Iterator<Item = (&'a [u8], &'a Column, usize)>,
+    settings: &OutputSettings,
+    out: &mut BytesMut,
+) -> Result<()> {
+    out.put_u8(b'{');
+    for (n, (name, column, row)) in members.enumerate() {
+        if n > 0 {
+            out.put_slice(b", ");
+        }
+        write_string(name, out);
+        out.put_slice(b": ");
+        write_json(column, row, settings, out)?;
+    }
+    out.put_u8(b'}');
+    Ok(())
+}
+
+/// Appends a JSON string of UTF-8 bytes.
+pub(crate) fn write_string(text: &[u8], out: &mut BytesMut) {
+    out.put_u8(b'"');
+    for byte in text {
+        match byte {
+            b'"' => out.put_slice(b"\\\""),
+            b'\\' => out.put_slice(b"\\\\"),
+            b'\n' => out.put_slice(b"\\n"),
+            b'\r' => out.put_slice(b"\\r"),
+            b'\t' => out.put_slice(b"\\t"),
+            0x08 => out.put_slice(b"\\b"),
+            0x0c => out.put_slice(b"\\f"),
+            0..=0x1f => out.put_slice(format!("\\u{byte:04x}").as_bytes()),
+            byte => out.put_u8(*byte),
+        }
+    }
+    out.put_u8(b'"');
+}

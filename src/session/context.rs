@@ -1,0 +1,107 @@
+//! The DataFusion context of a session: its own settings, schemas and functions over the
+//! database's shared memory pool.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
+};
+use datafusion::prelude::SessionContext;
+
+use super::rows::SharedRows;
+use super::relations::PublicSchema;
+use super::scope::StatementScope;
+use super::settings::Settings;
+use crate::catalog::definition::CatalogObject;
+use crate::catalog::pg_catalog::backends::Backend;
+use crate::catalog::pg_catalog::{self, ObjectModel, Parameter, Parameters, SessionFacts};
+use crate::catalog::system_tables;
+use crate::database::DatabaseParts;
+use crate::error::Result;
+use crate::sql::context::{CATALOG, ContextOptions, SCHEMA, new_session_context};
+
+/// A context over the relations of a database, without what only a client needs.
+pub(super) fn bare_context(
+    parts: &Arc<DatabaseParts>,
+    scope: &Arc<StatementScope>,
+    rows: &SharedRows,
+) -> SessionContext {
+    let public = Arc::new(PublicSchema::new(parts, scope.clone(), rows.clone()));
+    let catalog = MemoryCatalogProvider::new();
+    catalog
+        .register_schema(SCHEMA, public.clone())
+        .expect("a catalog in memory takes any schema");
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    let context = new_session_context(ContextOptions {
+        runtime: Some(parts.runtime.clone()),
+        catalogs: Some(Arc::new(catalogs)),
+        ..ContextOptions::default()
+    })
+    .expect("the functions of a session have names of their own");
+    public.attach(context.state_weak_ref());
+    context
+}
+
+/// A client's context: with `pg_catalog`, `information_schema` and the session's functions.
+pub(super) fn client_context(
+    parts: &Arc<DatabaseParts>,
+    scope: &Arc<StatementScope>,
+    rows: &SharedRows,
+    settings: &Settings,
+    backend: &Arc<Backend>,
+    user: &str,
+) -> SessionContext {
+    let context = bare_context(parts, scope, rows);
+    let facts = SessionFacts {
+        user: user.to_owned(),
+        backend: backend.clone(),
+        backends: parts.backends.clone(),
+        parameters: Arc::new(settings.clone()),
+        clock: parts.clock.clone(),
+        started_at_us: parts.started_at_us,
+    };
+    let model = Arc::new(SessionModel {
+        scope: scope.clone(),
+    });
+    pg_catalog::register(&context, model, facts)
+        .expect("the functions of a session have names of their own");
+    context
+}
+
+/// The definitions as the session's running statement sees them.
+#[derive(Debug)]
+struct SessionModel {
+    scope: Arc<StatementScope>,
+}
+
+impl ObjectModel for SessionModel {
+    fn objects(&self) -> Vec<Arc<CatalogObject>> {
+        self.scope.catalog().objects().cloned().collect()
+    }
+
+    fn version(&self) -> u64 {
+        self.scope.catalog().version()
+    }
+
+    fn system_tables(&self) -> Vec<(String, SchemaRef)> {
+        system_tables::names()
+            .filter_map(|name| Some((name.to_owned(), system_tables::schema_of(name)?)))
+            .collect()
+    }
+}
+
+impl Parameters for Settings {
+    fn get(&self, name: &str) -> Option<String> {
+        Settings::get(self, name)
+    }
+
+    fn set(&self, name: &str, value: Option<&str>, is_local: bool) -> Result<String> {
+        Settings::set(self, name, value, is_local)
+    }
+
+    fn all(&self) -> Vec<Parameter> {
+        Settings::all(self)
+    }
+}

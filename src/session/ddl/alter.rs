@@ -1,0 +1,255 @@
+//! `ALTER … SET/RESET`, `RENAME`, `COMMENT`.
+
+use std::sync::Arc;
+
+use super::super::rowset::done;
+use super::super::work::Action;
+use super::super::{Session, StatementResult};
+use super::listed;
+use crate::catalog::changes::CatalogChange;
+use crate::catalog::definition::{CatalogObject, Definition, Options};
+use crate::catalog::snapshot::{
+    kind_keyword, kind_name, options_of_mut, pipeline_of, undefined,
+};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::options;
+use crate::sql::statement::ObjectKind;
+
+impl Session {
+    pub(in crate::session) fn alter_options(
+        &mut self,
+        kind: ObjectKind,
+        name: &str,
+        set: &Options,
+        reset: &[String],
+    ) -> Result<StatementResult> {
+        self.check_secrets(set)?;
+        match kind {
+            ObjectKind::Pipeline => self.alter_pipeline(name, set, reset)?,
+            ObjectKind::MaterializedView => self.alter_view_options(name, set, reset)?,
+            ObjectKind::Stream | ObjectKind::Table | ObjectKind::Sink => {
+                self.alter_own_options(kind, name, set, reset)?;
+            }
+            ObjectKind::View | ObjectKind::Secret => {
+                return Err(Error::unsupported(format!(
+                    "a {} has no options",
+                    kind_name(kind)
+                )));
+            }
+        }
+        Ok(done(format!("ALTER {}", kind_keyword(kind))))
+    }
+
+    fn alter_pipeline(&mut self, name: &str, set: &Options, reset: &[String]) -> Result<()> {
+        let snapshot = self.definitions();
+        let mut definition = snapshot
+            .pipeline(name)
+            .ok_or_else(|| undefined(ObjectKind::Pipeline, name))?
+            .clone();
+        change(&mut definition.options, set, reset);
+        let action = Action::AlterOptions(
+            ObjectKind::Pipeline,
+            name.to_owned(),
+            definition.options.clone(),
+        );
+        self.stage(
+            CatalogChange::PutPipeline(name.to_owned(), definition),
+            Some(action),
+        )
+    }
+
+    /// A view's options that concern the trigger loop are its pipeline's.
+    fn alter_view_options(&mut self, name: &str, set: &Options, reset: &[String]) -> Result<()> {
+        let snapshot = self.definitions();
+        let object = snapshot.require(ObjectKind::MaterializedView, name)?;
+        if set.contains_key("pipeline") || reset.iter().any(|r| r == "pipeline") {
+            return Err(Error::unsupported(format!(
+                "cannot move materialized view \"{name}\" to another pipeline"
+            ))
+            .hint("Drop it, then create it WITH (pipeline = '…')."));
+        }
+        let for_pipeline = super::pipeline_part(set);
+        let own: Options = set
+            .iter()
+            .filter(|(k, _)| !for_pipeline.contains_key(*k))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        let (reset_pipeline, reset_own): (Vec<String>, Vec<String>) = reset
+            .iter()
+            .cloned()
+            .partition(|name| super::is_pipeline_option(name));
+        let pipeline = pipeline_of(&object.definition)
+            .ok_or_else(|| Error::internal("a view without a pipeline"))?
+            .to_owned();
+        if !for_pipeline.is_empty() || !reset_pipeline.is_empty() {
+            let others: Vec<_> = snapshot
+                .pipeline_members(&pipeline)
+                .into_iter()
+                .filter(|o| o.name != name)
+                .map(|o| o.name.as_str())
+                .collect();
+            if !others.is_empty() {
+                self.notice(format!(
+                    "the options are those of pipeline \"{pipeline}\", and apply to {} too",
+                    listed(others)
+                ));
+            }
+            self.alter_pipeline(&pipeline, &for_pipeline, &reset_pipeline)?;
+        }
+        if !own.is_empty() || !reset_own.is_empty() {
+            self.alter_own_options(ObjectKind::MaterializedView, name, &own, &reset_own)?;
+        }
+        Ok(())
+    }
+
+    fn alter_own_options(
+        &mut self,
+        kind: ObjectKind,
+        name: &str,
+        set: &Options,
+        reset: &[String],
+    ) -> Result<()> {
+        let snapshot = self.definitions();
+        let object = snapshot.require(kind, name)?;
+        let mut changed = CatalogObject::clone(object);
+        let options = options_of_mut(&mut changed.definition)
+            .ok_or_else(|| Error::internal("an object without options"))?;
+        change(options, set, reset);
+        let whole = options.clone();
+        match &changed.definition {
+            Definition::Stream(stream) => {
+                let target = options::Targets::stream(stream.connector.as_deref())?;
+                options::validate(target, whole.clone())?;
+            }
+            Definition::Sink(sink) => {
+                let target = options::Targets::sink(&sink.connector)?;
+                options::validate(target, whole.clone())?;
+            }
+            _ => {}
+        }
+        let action = match kind {
+            ObjectKind::Table => None,
+            _ => Some(Action::AlterOptions(kind, name.to_owned(), whole)),
+        };
+        self.replace(object, changed, action)
+    }
+
+    fn replace(
+        &mut self,
+        old: &CatalogObject,
+        new: CatalogObject,
+        action: Option<Action>,
+    ) -> Result<()> {
+        let change = CatalogChange::Replace {
+            name: old.name.clone(),
+            object: Arc::new(new),
+        };
+        self.stage(change, action)
+    }
+
+    /// Tables and views have their rows and meaning under their identifier, so a new name is safe
+    /// while no stored query says the old one. A running view's state and checkpoint are under its
+    /// name.
+    pub(in crate::session) fn rename(
+        &mut self,
+        kind: ObjectKind,
+        name: &str,
+        new_name: &str,
+    ) -> Result<StatementResult> {
+        if matches!(kind, ObjectKind::Pipeline | ObjectKind::Secret) {
+            return Err(Error::unsupported(format!(
+                "a {} cannot be renamed",
+                kind_name(kind)
+            )));
+        }
+        let snapshot = self.definitions();
+        let object = snapshot.require(kind, name)?.clone();
+        if !matches!(object.definition, Definition::Table(_) | Definition::View(_)) {
+            return Err(Error::unsupported(format!(
+                "a {} cannot be renamed",
+                kind_name(kind)
+            ))
+            .detail("Its checkpoint and what it received are kept under its name.")
+            .hint(format!(
+                "Create a view of the new name: CREATE VIEW {new_name} AS SELECT * FROM {name}."
+            )));
+        }
+        let dependents = snapshot.dependents(name);
+        if !dependents.is_empty() {
+            return Err(Error::new(
+                sqlstate::DEPENDENT_OBJECTS,
+                format!("cannot rename \"{name}\" because other objects read it by this name"),
+            )
+            .detail(format!(
+                "These read it: {}.",
+                listed(dependents.iter().map(|o| o.name.as_str()))
+            )));
+        }
+        self.rename_object(&object, new_name)?;
+        Ok(done(format!("ALTER {}", kind_keyword(kind))))
+    }
+
+    pub(in crate::session) fn comment(
+        &mut self,
+        kind: ObjectKind,
+        name: &str,
+        column: Option<&str>,
+        comment: Option<&str>,
+    ) -> Result<StatementResult> {
+        if matches!(kind, ObjectKind::Pipeline | ObjectKind::Secret) {
+            return Err(Error::unsupported(format!(
+                "a {} cannot have a comment",
+                kind_name(kind)
+            )));
+        }
+        let comment = comment.filter(|c| !c.is_empty()).map(str::to_owned);
+        let snapshot = self.definitions();
+        // A column's comment names its relation whatever kind that is.
+        let object = match column {
+            Some(_) => snapshot.object(name).ok_or_else(|| {
+                Error::new(
+                    sqlstate::UNDEFINED_TABLE,
+                    format!("relation \"{name}\" does not exist"),
+                )
+            })?,
+            None => snapshot.require(kind, name)?,
+        };
+        let mut changed = CatalogObject::clone(object);
+        match column {
+            None => changed.comment = comment,
+            Some(column) => {
+                columns_mut(&mut changed.definition)
+                    .iter_mut()
+                    .find(|c| c.name == column)
+                    .ok_or_else(|| {
+                        Error::new(
+                            sqlstate::UNDEFINED_COLUMN,
+                            format!("column \"{column}\" of relation \"{name}\" does not exist"),
+                        )
+                    })?
+                    .comment = comment;
+            }
+        }
+        self.replace(object, changed, None)?;
+        Ok(done("COMMENT"))
+    }
+}
+
+fn columns_mut(
+    definition: &mut Definition,
+) -> &mut [crate::catalog::definition::ColumnDefinition] {
+    match definition {
+        Definition::Stream(d) => &mut d.columns,
+        Definition::Table(d) => &mut d.columns,
+        Definition::MaterializedView(d) => &mut d.columns,
+        Definition::View(d) => &mut d.columns,
+        Definition::Sink(_) => &mut [],
+    }
+}
+
+fn change(options: &mut Options, set: &Options, reset: &[String]) {
+    for name in reset {
+        options.remove(name);
+    }
+    options.extend(set.iter().map(|(k, v)| (k.clone(), v.clone())));
+}

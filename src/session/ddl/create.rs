@@ -1,0 +1,312 @@
+//! `CREATE STREAM`, `CREATE TABLE`, `CREATE SINK`, `CREATE SECRET`.
+
+use std::collections::BTreeSet;
+
+use datafusion::sql::sqlparser::ast;
+
+use super::super::rowset::done;
+use super::super::work::Action;
+use super::super::{Session, StatementResult, planning};
+use super::{Existing, new_pipeline};
+use crate::catalog::changes::{CatalogChange, duplicate_secret};
+use crate::catalog::definition::{
+    ColumnDefinition, Definition, SinkDefinition, StreamDefinition, TableDefinition,
+};
+use crate::catalog::snapshot::pipeline_of;
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::statement::{CreateSink, CreateStream, CreateTable};
+
+impl Session {
+    pub(in crate::session) fn create_stream(
+        &mut self,
+        create: &CreateStream,
+    ) -> Result<StatementResult> {
+        const TAG: &str = "CREATE STREAM";
+        let definition = Definition::Stream(StreamDefinition {
+            columns: create.columns.clone(),
+            watermark: create.watermark.clone(),
+            expectations: create.expectations.clone(),
+            connector: create.connector.clone(),
+            options: create.options.clone(),
+        });
+        match self.existing(&create.name, create.if_not_exists, create.or_replace)? {
+            Existing::Skip => return Ok(done(TAG)),
+            Existing::Replace(object) if object.definition == definition => {
+                self.notice(format!("stream \"{}\" is unchanged", create.name));
+                return Ok(done(TAG));
+            }
+            Existing::Replace(_) => {
+                return Err(Error::unsupported(format!(
+                    "cannot replace stream \"{}\" by another definition",
+                    create.name
+                ))
+                .hint(format!(
+                    "Say DROP STREAM {} CASCADE, then create it and its views again.",
+                    create.name
+                )));
+            }
+            Existing::None => {}
+        }
+        check_columns(&create.columns)?;
+        self.check_stream_expressions(create)?;
+        self.check_secrets(&create.options)?;
+        let object = self.new_object(&create.name, definition);
+        self.stage(
+            CatalogChange::Create(object.clone()),
+            Some(Action::Create(object)),
+        )?;
+        Ok(done(TAG))
+    }
+
+    /// Expectations and the watermark name columns of the stream, and have the types they need.
+    fn check_stream_expressions(&self, create: &CreateStream) -> Result<()> {
+        use datafusion::arrow::datatypes::DataType;
+        use datafusion::common::DFSchema;
+        use datafusion::logical_expr::ExprSchemable;
+
+        if let Some(watermark) = &create.watermark {
+            let column = create
+                .columns
+                .iter()
+                .find(|c| c.name == watermark.column)
+                .ok_or_else(|| {
+                    Error::new(
+                        sqlstate::UNDEFINED_COLUMN,
+                        format!(
+                            "column \"{}\" named in the watermark does not exist",
+                            watermark.column
+                        ),
+                    )
+                })?;
+            use crate::types::SqlType as T;
+            if !matches!(
+                column.sql_type,
+                T::Timestamp | T::TimestampTz | T::BigInt | T::Integer
+            ) {
+                return Err(Error::new(
+                    sqlstate::DATATYPE_MISMATCH,
+                    format!(
+                        "a watermark column cannot be of type {}",
+                        column.sql_type
+                    ),
+                )
+                .hint("Declare it TIMESTAMPTZ or TIMESTAMP."));
+            }
+        }
+        let schema = crate::catalog::definition::columns_schema(&create.columns);
+        let schema = DFSchema::try_from(schema)?;
+        let state = self.planning_state();
+        for expectation in &create.expectations {
+            let at = |e: Error| e.context(format!("constraint \"{}\"", expectation.name));
+            let expr = state
+                .create_logical_expr(&expectation.condition, &schema)
+                .map_err(|e| at(e.into()))?;
+            let data_type = expr.get_type(&schema).map_err(|e| at(e.into()))?;
+            if !matches!(data_type, DataType::Boolean | DataType::Null) {
+                return Err(Error::new(
+                    sqlstate::DATATYPE_MISMATCH,
+                    format!(
+                        "constraint \"{}\": the condition must be of type boolean",
+                        expectation.name
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::session) async fn create_table(
+        &mut self,
+        create: &CreateTable,
+    ) -> Result<StatementResult> {
+        const TAG: &str = "CREATE TABLE";
+        if let Existing::Skip = self.existing(&create.name, create.if_not_exists, false)? {
+            return Ok(done(TAG));
+        }
+        let mut columns = create.columns.clone();
+        if let Some(query) = &create.query {
+            let state = self.planning_state();
+            let plan = planning::plan_statement(&state, planning::query_statement(query)).await?;
+            let names: Vec<String> = columns.iter().map(|c| c.name.clone()).collect();
+            columns = planning::columns_of(&plan, &names)?;
+            columns.iter_mut().for_each(|c| c.nullable = true);
+        }
+        check_columns(&columns)?;
+        check_primary_key(&columns, &create.primary_key)?;
+        self.check_secrets(&create.options)?;
+        for column in &mut columns {
+            column.nullable &= !create.primary_key.contains(&column.name);
+        }
+        let definition = Definition::Table(TableDefinition {
+            columns,
+            primary_key: create.primary_key.clone(),
+            options: create.options.clone(),
+        });
+        let object = self.new_object(&create.name, definition);
+        self.stage(
+            CatalogChange::Create(object.clone()),
+            Some(Action::Create(object.clone())),
+        )?;
+        let Some(query) = &create.query else {
+            return Ok(done(TAG));
+        };
+        let rows = self.insert_query_rows(&object, query).await?;
+        Ok(done(format!("SELECT {rows}")))
+    }
+
+    /// `CREATE TABLE … AS`: the query's rows, as `INSERT INTO table query` puts them in.
+    async fn insert_query_rows(
+        &mut self,
+        object: &crate::catalog::definition::CatalogObject,
+        query: &ast::Query,
+    ) -> Result<u64> {
+        let text = format!("INSERT INTO {} {query}", ast::Ident::with_quote('"', &object.name));
+        let mut statements = crate::sql::parse(&text)?;
+        let Some((crate::sql::statement::Statement::Insert(insert), _)) = statements.pop() else {
+            return Err(Error::internal("an INSERT that is none"));
+        };
+        match self.insert(&insert, &[]).await? {
+            StatementResult::Command { tag } => tag
+                .rsplit(' ')
+                .next()
+                .and_then(|count| count.parse().ok())
+                .ok_or_else(|| Error::internal("an INSERT that counts no rows")),
+            _ => Err(Error::internal("an INSERT that gives rows")),
+        }
+    }
+
+    pub(in crate::session) fn create_sink(
+        &mut self,
+        create: &CreateSink,
+    ) -> Result<StatementResult> {
+        const TAG: &str = "CREATE SINK";
+        if let Existing::Skip = self.existing(&create.name, create.if_not_exists, false)? {
+            return Ok(done(TAG));
+        }
+        self.check_secrets(&create.options)?;
+        let snapshot = self.definitions();
+        let from = snapshot.object(&create.from).ok_or_else(|| {
+            Error::new(
+                sqlstate::UNDEFINED_TABLE,
+                format!("relation \"{}\" does not exist", create.from),
+            )
+        })?;
+        let pipeline = match &from.definition {
+            Definition::MaterializedView(_) => pipeline_of(&from.definition)
+                .ok_or_else(|| Error::internal("a view without a pipeline"))?
+                .to_owned(),
+            Definition::Stream(_) | Definition::Table(_) => create.name.clone(),
+            Definition::View(_) => {
+                return Err(Error::unsupported(format!(
+                    "cannot deliver the changes of view \"{}\"",
+                    create.from
+                ))
+                .hint("Create a materialized view of the same query, and deliver that."));
+            }
+            Definition::Sink(_) => {
+                return Err(Error::new(
+                    sqlstate::WRONG_OBJECT_TYPE,
+                    format!("\"{}\" is a sink", create.from),
+                ));
+            }
+        };
+        if snapshot.pipeline(&pipeline).is_none() {
+            let definition = new_pipeline(super::pipeline_part(&create.options));
+            let change = CatalogChange::PutPipeline(pipeline.clone(), definition);
+            self.stage(change, None)?;
+        }
+        let object = self.new_object(
+            &create.name,
+            Definition::Sink(SinkDefinition {
+                from: create.from.clone(),
+                pipeline,
+                connector: create.connector.clone(),
+                options: create.options.clone(),
+            }),
+        );
+        self.stage(
+            CatalogChange::Create(object.clone()),
+            Some(Action::Create(object)),
+        )?;
+        Ok(done(TAG))
+    }
+
+    pub(in crate::session) fn create_secret(
+        &mut self,
+        name: &str,
+        value: &str,
+        if_not_exists: bool,
+    ) -> Result<StatementResult> {
+        const TAG: &str = "CREATE SECRET";
+        if self.definitions().has_secret(name) {
+            if if_not_exists {
+                self.notice(format!("secret \"{name}\" already exists, skipping"));
+                return Ok(done(TAG));
+            }
+            return Err(duplicate_secret(name));
+        }
+        let record = self.sealed(name, value)?;
+        self.stage(CatalogChange::CreateSecret(name.to_owned(), record), None)?;
+        Ok(done(TAG))
+    }
+
+    pub(in crate::session) fn alter_secret(
+        &mut self,
+        name: &str,
+        value: &str,
+    ) -> Result<StatementResult> {
+        use crate::catalog::snapshot::undefined;
+        use crate::sql::statement::ObjectKind;
+
+        if !self.definitions().has_secret(name) {
+            return Err(undefined(ObjectKind::Secret, name));
+        }
+        let record = self.sealed(name, value)?;
+        self.stage(CatalogChange::ReplaceSecret(name.to_owned(), record), None)?;
+        Ok(done("ALTER SECRET"))
+    }
+
+    fn sealed(&self, name: &str, value: &str) -> Result<crate::catalog::snapshot::SecretRecord> {
+        let mut record = self.parts.catalog.seal_secret(name, value)?;
+        record.changed_at_us = self.parts.clock.now_us();
+        Ok(record)
+    }
+}
+
+fn check_columns(columns: &[ColumnDefinition]) -> Result<()> {
+    if columns.is_empty() {
+        return Err(Error::new(
+            sqlstate::INVALID_OBJECT_DEFINITION,
+            "a relation needs at least one column",
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for column in columns {
+        if !seen.insert(&column.name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_COLUMN,
+                format!("column \"{}\" specified more than once", column.name),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_primary_key(columns: &[ColumnDefinition], key: &[String]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for name in key {
+        if !columns.iter().any(|c| &c.name == name) {
+            return Err(Error::new(
+                sqlstate::UNDEFINED_COLUMN,
+                format!("column \"{name}\" named in key does not exist"),
+            ));
+        }
+        if !seen.insert(name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_COLUMN,
+                format!("column \"{name}\" appears twice in primary key constraint"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! `CREATE`, `DROP`, `ALTER`, `COMMENT`: statements that change definitions.
+//!
+//! Each stages its change in the open transaction, with what the engine must do after the commit.
+//! A definition that cannot run is refused here, before it is staged.
+
+mod alter;
+mod create;
+mod drop;
+mod views;
+
+use std::sync::Arc;
+
+use super::Session;
+use crate::catalog::changes::duplicate_relation;
+use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::system_tables;
+use crate::error::{Error, Result, sqlstate};
+
+/// What `CREATE` meets under its name.
+enum Existing {
+    /// nothing
+    None,
+    /// an object, and `IF NOT EXISTS` was said: a NOTICE was raised, there is nothing to do
+    Skip,
+    /// an object to replace
+    Replace(Arc<CatalogObject>),
+}
+
+impl Session {
+    /// The definitions as this transaction sees them.
+    pub(super) fn definitions(&self) -> Arc<CatalogSnapshot> {
+        self.scope.catalog()
+    }
+
+    /// Looks at what has the name already.
+    fn existing(
+        &mut self,
+        name: &str,
+        if_not_exists: bool,
+        or_replace: bool,
+    ) -> Result<Existing> {
+        if system_tables::schema_of(name).is_some() || name.starts_with("pg_") {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_TABLE,
+                format!("relation \"{name}\" already exists"),
+            )
+            .detail("The name belongs to a system table."));
+        }
+        let snapshot = self.definitions();
+        let Some(object) = snapshot.object(name) else {
+            return Ok(Existing::None);
+        };
+        if if_not_exists {
+            self.notice(format!("relation \"{name}\" already exists, skipping"));
+            return Ok(Existing::Skip);
+        }
+        if or_replace {
+            return Ok(Existing::Replace(object.clone()));
+        }
+        Err(duplicate_relation(name))
+    }
+
+    /// A new object under the name.
+    fn new_object(&self, name: &str, definition: Definition) -> Arc<CatalogObject> {
+        Arc::new(CatalogObject {
+            name: name.to_owned(),
+            oid: self.parts.catalog.allocate_oid(),
+            created_at_us: self.parts.clock.now_us(),
+            comment: None,
+            definition,
+        })
+    }
+
+    /// Every secret that options name exists.
+    fn check_secrets(&self, options: &Options) -> Result<()> {
+        use crate::catalog::definition::OptionValue;
+
+        let snapshot = self.definitions();
+        for value in options.values() {
+            if let OptionValue::Secret(name) = value
+                && !snapshot.has_secret(name)
+            {
+                return Err(Error::new(
+                    sqlstate::UNDEFINED_OBJECT,
+                    format!("secret \"{name}\" does not exist"),
+                )
+                .hint(format!("Create it first with CREATE SECRET {name} AS '…'.")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The options of a view that are settings of its pipeline: of the trigger loop.
+fn pipeline_part(options: &Options) -> Options {
+    options
+        .iter()
+        .filter(|(name, _)| is_pipeline_option(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn is_pipeline_option(name: &str) -> bool {
+    use crate::sql::options::{Targets, canonical_name};
+    canonical_name(Targets::PIPELINE, name).is_ok()
+}
+
+/// A pipeline that does not exist yet.
+fn new_pipeline(options: Options) -> PipelineDefinition {
+    PipelineDefinition {
+        id: uuid::Uuid::new_v4(),
+        options,
+        stopped: false,
+    }
+}
+
+/// `a`, `b` and `c`, for messages.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.into_iter().map(|n| format!("\"{n}\"")).collect();
+    names.join(", ")
+}

@@ -1,0 +1,406 @@
+//! `CREATE VIEW` and `CREATE MATERIALIZED VIEW`: binding a query, choosing its pipeline.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast;
+
+use super::super::rowset::done;
+use super::super::work::Action;
+use super::super::{Session, StatementResult, binding, planning};
+use super::{Existing, listed, new_pipeline};
+use crate::catalog::changes::{CatalogChange, duplicate_relation};
+use crate::catalog::definition::{
+    CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
+    ViewDefinition,
+};
+use crate::catalog::snapshot::{
+    CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind,
+};
+use crate::catalog::system_tables;
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::options;
+use crate::sql::statement::{CreateMaterializedView, CreateView, ObjectKind};
+
+/// A view's query, bound.
+struct Bound {
+    plan: LogicalPlan,
+    columns: Vec<ColumnDefinition>,
+    depends_on: Vec<String>,
+}
+
+impl Session {
+    pub(in crate::session) async fn create_view(
+        &mut self,
+        create: &CreateView,
+    ) -> Result<StatementResult> {
+        const TAG: &str = "CREATE VIEW";
+        let existing = self.existing(&create.name, create.if_not_exists, create.or_replace)?;
+        if let Existing::Skip = existing {
+            return Ok(done(TAG));
+        }
+        let bound = self.bind(&create.query, &create.column_names).await?;
+        let definition = Definition::View(ViewDefinition {
+            query: create.query_text.clone(),
+            columns: bound.columns,
+            depends_on: bound.depends_on,
+        });
+        match existing {
+            Existing::Replace(old) => self.replace_view(&old, definition)?,
+            _ => {
+                let object = self.new_object(&create.name, definition);
+                self.stage(CatalogChange::Create(object), None)?;
+            }
+        }
+        Ok(done(TAG))
+    }
+
+    /// `OR REPLACE`: as in PostgreSQL, the old columns must stay; new ones may follow.
+    fn replace_view(&mut self, old: &Arc<CatalogObject>, definition: Definition) -> Result<()> {
+        if kind_of(&old.definition) != ObjectKind::View {
+            return Err(wrong_kind(old, ObjectKind::View));
+        }
+        let mut new = CatalogObject::clone(old);
+        new.definition = definition;
+        let keeps_columns = old.columns().len() <= new.columns().len()
+            && old
+                .columns()
+                .iter()
+                .zip(new.columns())
+                .all(|(a, b)| a.name == b.name && a.sql_type == b.sql_type);
+        if !keeps_columns {
+            return Err(Error::new(
+                sqlstate::INVALID_OBJECT_DEFINITION,
+                "cannot drop, rename or change the type of columns of a view",
+            )
+            .hint(format!("Say DROP VIEW {}, then create it again.", old.name)));
+        }
+        if reaches(&self.definitions(), &new, &old.name) {
+            return Err(Error::new(
+                sqlstate::INVALID_OBJECT_DEFINITION,
+                format!("view \"{}\" cannot read itself", old.name),
+            ));
+        }
+        let running: Vec<_> = self
+            .definitions()
+            .dependents_in_drop_order(&old.name)
+            .into_iter()
+            .filter(|o| kind_of(&o.definition) != ObjectKind::View)
+            .collect();
+        if !running.is_empty() {
+            return Err(Error::new(
+                sqlstate::DEPENDENT_OBJECTS,
+                format!("cannot replace view \"{}\" because running views read it", old.name),
+            )
+            .detail(format!(
+                "These read it: {}.",
+                listed(running.iter().map(|o| o.name.as_str()))
+            )));
+        }
+        let change = CatalogChange::Replace {
+            name: old.name.clone(),
+            object: Arc::new(new),
+        };
+        self.stage(change, None)
+    }
+
+    pub(in crate::session) async fn create_materialized_view(
+        &mut self,
+        create: &CreateMaterializedView,
+    ) -> Result<StatementResult> {
+        const TAG: &str = "CREATE MATERIALIZED VIEW";
+        let existing = self.existing(&create.name, create.if_not_exists, create.or_replace)?;
+        if let Existing::Skip = existing {
+            return Ok(done(TAG));
+        }
+        self.check_secrets(&create.options)?;
+        let query = binding::stored_text(&create.query_text, &create.name, &create.column_names);
+        let bound = self.bind_text(&query).await?;
+        self.check_readable_by_pipeline(&bound)?;
+        if let Existing::Replace(old) = existing {
+            if self.is_same_view(&old, create, &query, &bound) {
+                self.notice(format!("materialized view \"{}\" is unchanged", create.name));
+                return Ok(done(TAG));
+            }
+            self.drop_for_replacement(&old, create)?;
+        }
+        self.stage_materialized_view(create, query, bound)?;
+        Ok(done(TAG))
+    }
+
+    fn stage_materialized_view(
+        &mut self,
+        create: &CreateMaterializedView,
+        query: String,
+        bound: Bound,
+    ) -> Result<()> {
+        let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
+        let settings = super::pipeline_part(&create.options);
+        let mut own = create.options.clone();
+        own.retain(|name, _| {
+            !settings.contains_key(name) && name != "pipeline" && name != "reset_state"
+        });
+        let object = self.new_object(
+            &create.name,
+            Definition::MaterializedView(MaterializedViewDefinition {
+                query,
+                columns: bound.columns,
+                emit: create.emit,
+                pipeline: pipeline.clone(),
+                options: own,
+                depends_on: bound.depends_on,
+            }),
+        );
+        // Says whether it can run, before anything is staged. What this transaction itself
+        // creates the engine learns at the commit, and then it says so there.
+        let committed = self.parts.catalog.snapshot();
+        if self.reads_only(&committed, &object) {
+            self.parts.engine().explain(&object, &bound.plan)?;
+        }
+        self.join_pipeline(&pipeline, settings)?;
+        self.stage(
+            CatalogChange::Create(object.clone()),
+            Some(Action::CreateView(object, Box::new(bound.plan))),
+        )
+    }
+
+    /// Everything that a view reads, through plain views too, is in `committed`.
+    fn reads_only(&self, committed: &CatalogSnapshot, object: &CatalogObject) -> bool {
+        let mine = self.definitions();
+        depends_on(&object.definition).all(|name| {
+            let (Some(a), Some(b)) = (committed.object(name), mine.object(name)) else {
+                return false;
+            };
+            a.oid == b.oid && self.reads_only(committed, a)
+        })
+    }
+
+    /// Makes the pipeline, or lets the view's settings change the one that is there.
+    fn join_pipeline(&mut self, name: &str, settings: Options) -> Result<()> {
+        let snapshot = self.definitions();
+        let Some(existing) = snapshot.pipeline(name) else {
+            let change = CatalogChange::PutPipeline(name.to_owned(), new_pipeline(settings));
+            return self.stage(change, None);
+        };
+        let mut changed = existing.clone();
+        changed.options.extend(settings);
+        if changed == *existing {
+            return Ok(());
+        }
+        self.notice(format!(
+            "the options apply to all views of pipeline \"{name}\""
+        ));
+        let action = Action::AlterOptions(
+            ObjectKind::Pipeline,
+            name.to_owned(),
+            changed.options.clone(),
+        );
+        self.stage(
+            CatalogChange::PutPipeline(name.to_owned(), changed),
+            Some(action),
+        )
+    }
+
+    /// A view over views runs in their pipeline, else in the one it names, else in its own.
+    fn choose_pipeline(
+        &self,
+        create: &CreateMaterializedView,
+        depends_on: &[String],
+    ) -> Result<String> {
+        let wanted = match create.options.get("pipeline") {
+            Some(OptionValue::Text(name)) => Some(name.clone()),
+            Some(OptionValue::Secret(_)) => {
+                return Err(Error::new(
+                    sqlstate::INVALID_PARAMETER_VALUE,
+                    "a pipeline's name cannot be a secret",
+                ));
+            }
+            None => None,
+        };
+        let inputs = pipelines_read(&self.definitions(), depends_on);
+        let mut names = inputs.iter();
+        match (names.next(), names.next(), wanted) {
+            (None, _, wanted) => Ok(wanted.unwrap_or_else(|| create.name.clone())),
+            (Some(input), None, None) => Ok(input.clone()),
+            (Some(input), None, Some(wanted)) if *input == wanted => Ok(wanted),
+            (Some(input), None, Some(wanted)) => Err(Error::new(
+                sqlstate::INVALID_OBJECT_DEFINITION,
+                format!(
+                    "materialized view \"{}\" cannot run in pipeline \"{wanted}\"",
+                    create.name
+                ),
+            )
+            .detail(format!(
+                "It reads views of pipeline \"{input}\", and runs in the same one."
+            ))
+            .hint("Leave out the option \"pipeline\".")),
+            (Some(_), Some(_), _) => Err(Error::unsupported(format!(
+                "materialized view \"{}\" cannot read views of several pipelines",
+                create.name
+            ))
+            .detail(format!(
+                "They run in {}.",
+                listed(inputs.iter().map(String::as_str))
+            ))
+            .hint("Create the views that it reads WITH (pipeline = '…') naming one pipeline.")),
+        }
+    }
+
+    fn is_same_view(
+        &self,
+        old: &CatalogObject,
+        create: &CreateMaterializedView,
+        query: &str,
+        bound: &Bound,
+    ) -> bool {
+        let settings = super::pipeline_part(&create.options);
+        match &old.definition {
+            Definition::MaterializedView(view) => {
+                view.query == query
+                    && view.emit == create.emit
+                    && view.columns == bound.columns
+                    && self
+                        .definitions()
+                        .pipeline(&view.pipeline)
+                        .is_some_and(|p| settings.iter().all(|(k, v)| p.options.get(k) == Some(v)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Another query for a materialized view starts from the beginning of its inputs, and only
+    /// when the user says that its state may go.
+    fn drop_for_replacement(
+        &mut self,
+        old: &Arc<CatalogObject>,
+        create: &CreateMaterializedView,
+    ) -> Result<()> {
+        if kind_of(&old.definition) != ObjectKind::MaterializedView {
+            return Err(wrong_kind(old, ObjectKind::MaterializedView));
+        }
+        if options::boolean(&create.options, "reset_state")? != Some(true) {
+            return Err(Error::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("replacing materialized view \"{}\" loses its state", old.name),
+            )
+            .detail("The new query starts from the beginning of its inputs.")
+            .hint("Say CREATE OR REPLACE … WITH (reset_state = true) to accept that."));
+        }
+        self.drop_objects(
+            ObjectKind::MaterializedView,
+            std::slice::from_ref(&old.name),
+            false,
+            false,
+        )?;
+        Ok(())
+    }
+
+    /// As [`Self::bind`], from a text: exactly what a restart will bind.
+    async fn bind_text(&self, text: &str) -> Result<Bound> {
+        let query = planning::parse_query(text)?;
+        self.bind(&query, &[]).await
+    }
+
+    /// Plans a view's query and finds what it reads.
+    async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
+        let statement = planning::query_statement(query);
+        if let Some(number) = planning::placeholders(&statement)?.first() {
+            return Err(Error::new(
+                sqlstate::UNDEFINED_PARAMETER,
+                format!("there is no parameter ${number}"),
+            )
+            .detail("A view's query cannot have parameters."));
+        }
+        let state = self.planning_state();
+        let plan = planning::plan_statement(&state, statement.clone()).await?;
+        let plan = planning::analyzed(&state, plan)?;
+        let columns = planning::columns_of(&plan, names)?;
+        let plan = planning::with_columns(plan, &columns)?;
+        let reads = planning::relations_read(&state, statement)?;
+        Ok(Bound {
+            plan,
+            columns,
+            depends_on: reads,
+        })
+    }
+
+    /// A pipeline reads streams, tables and views; the system tables are not fed by changes.
+    fn check_readable_by_pipeline(&self, bound: &Bound) -> Result<()> {
+        let snapshot = self.definitions();
+        for name in &bound.depends_on {
+            if snapshot.object(name).is_none() {
+                let what = match system_tables::schema_of(name) {
+                    Some(_) => "system table",
+                    None => "catalog table",
+                };
+                return Err(Error::unsupported(format!(
+                    "a materialized view cannot read {what} \"{name}\""
+                ))
+                .hint("Create a view (CREATE VIEW) of the same query."));
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Session::bind_materialized_view`].
+    pub(in crate::session) async fn bind_stored_view(
+        &self,
+        object: &CatalogObject,
+    ) -> Result<LogicalPlan> {
+        let Definition::MaterializedView(view) = &object.definition else {
+            return Err(wrong_kind(object, ObjectKind::MaterializedView));
+        };
+        binding::bind_text(&self.planning_state(), &view.query)
+            .await
+            .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
+    }
+
+    /// `ALTER VIEW … RENAME TO`; also for tables. See `alter.rs` for what is safe.
+    pub(super) fn rename_object(
+        &mut self,
+        object: &Arc<CatalogObject>,
+        new_name: &str,
+    ) -> Result<()> {
+        if self.definitions().object(new_name).is_some()
+            || system_tables::schema_of(new_name).is_some()
+        {
+            return Err(duplicate_relation(new_name));
+        }
+        let mut renamed = CatalogObject::clone(object);
+        renamed.name = new_name.to_owned();
+        self.stage(
+            CatalogChange::Replace {
+                name: object.name.clone(),
+                object: Arc::new(renamed),
+            },
+            None,
+        )
+    }
+}
+
+/// Pipelines of the materialized views that relations are or, through plain views, read.
+fn pipelines_read(snapshot: &CatalogSnapshot, names: &[String]) -> BTreeSet<String> {
+    let mut pipelines = BTreeSet::new();
+    let mut open: Vec<&String> = names.iter().collect();
+    while let Some(name) = open.pop() {
+        match snapshot.object(name).map(|o| &o.definition) {
+            Some(Definition::View(view)) => open.extend(&view.depends_on),
+            Some(definition @ Definition::MaterializedView(_)) => {
+                pipelines.extend(pipeline_of(definition).map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    pipelines
+}
+
+/// An object reads `name`, directly or through views.
+fn reaches(snapshot: &CatalogSnapshot, object: &CatalogObject, name: &str) -> bool {
+    depends_on(&object.definition).any(|read| {
+        read == name
+            || snapshot
+                .object(read)
+                .is_some_and(|next| reaches(snapshot, next, name))
+    })
+}

@@ -1,0 +1,191 @@
+//! One place that says which part of the session runs which statement.
+
+use datafusion::common::ScalarValue;
+
+use super::rowset::{done, text_rows};
+use super::{Session, StatementResult};
+use crate::error::{Error, Result};
+use crate::sql::statement::Statement;
+
+impl Session {
+    /// The names of this statement: its transaction's definitions, a fresh reading context.
+    pub(super) fn enter_scope(&mut self) {
+        let newest = self.parts.catalog.snapshot();
+        let snapshot = match &mut self.work {
+            Some(work) => {
+                work.catalog.refresh(newest);
+                work.catalog.snapshot()
+            }
+            None => newest,
+        };
+        self.scope.enter(snapshot);
+        self.rows.enter();
+    }
+
+    /// Runs a statement inside the open transaction.
+    pub(super) async fn dispatch(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        self.enter_scope();
+        if let Some(what) = writes(statement) {
+            self.check_writable(what)?;
+        }
+        match statement {
+            Statement::Query(query) => self.query(query, parameters).await,
+            Statement::Insert(insert) => self.insert(insert, parameters).await,
+            Statement::Update(update) => self.update(update, parameters).await,
+            Statement::Delete(delete) => self.delete(delete, parameters).await,
+            Statement::Truncate(names) => self.truncate(names).await,
+            Statement::Copy(copy) => self.copy(copy).await,
+            Statement::Explain(explained) => self.explain(explained, parameters).await,
+            Statement::Subscribe(subscribe) => self.subscribe(subscribe).await,
+            Statement::Execute { name, arguments } => {
+                Box::pin(self.execute_prepared(name, arguments)).await
+            }
+            _ => self.dispatch_command(statement).await,
+        }
+    }
+
+    /// The statements without parameters.
+    async fn dispatch_command(&mut self, statement: &Statement) -> Result<StatementResult> {
+        match statement {
+            Statement::CreateStream(create) => self.create_stream(create),
+            Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::CreateMaterializedView(create) => {
+                self.create_materialized_view(create).await
+            }
+            Statement::CreateView(create) => self.create_view(create).await,
+            Statement::CreateSink(create) => self.create_sink(create),
+            Statement::CreateSecret {
+                name,
+                value,
+                if_not_exists,
+            } => self.create_secret(name, value, *if_not_exists),
+            Statement::AlterSecret { name, value } => self.alter_secret(name, value),
+            Statement::Drop {
+                kind,
+                names,
+                if_exists,
+                cascade,
+            } => self.drop_objects(*kind, names, *if_exists, *cascade),
+            Statement::AlterOptions {
+                kind,
+                name,
+                set,
+                reset,
+            } => self.alter_options(*kind, name, set, reset),
+            Statement::Rename {
+                kind,
+                name,
+                new_name,
+            } => self.rename(*kind, name, new_name),
+            Statement::Comment {
+                kind,
+                name,
+                column,
+                comment,
+            } => self.comment(*kind, name, column.as_deref(), comment.as_deref()),
+            Statement::Start(target) => self.start_running(target.as_ref()).await,
+            Statement::Stop(target, within) => self.stop_running(target.as_ref(), *within).await,
+            Statement::Refresh(view) => self.refresh(view).await,
+            Statement::Flush => {
+                self.parts.engine().flush().await?;
+                Ok(done("FLUSH"))
+            }
+            Statement::Wait(view, within) => self.wait_for(view, *within).await,
+            Statement::ExplainMaterializedView { name, analyze } => {
+                self.explain_view(name, *analyze).await
+            }
+            _ => self.dispatch_session_command(statement).await,
+        }
+    }
+
+    /// The statements about the session itself.
+    async fn dispatch_session_command(&mut self, statement: &Statement) -> Result<StatementResult> {
+        match statement {
+            Statement::ShowObjects(kind) => Ok(self.show_objects(*kind)),
+            Statement::ShowCreate(kind, name) => self.show_create(*kind, name),
+            Statement::ShowOptions(name) => self.show_options(name),
+            Statement::Describe(name) => self.describe_relation(name),
+            Statement::ShowParameter(name) => self.show_parameter(name),
+            Statement::SetParameter { name, value, local } => {
+                if *local && !self.block.is_explicit() {
+                    self.warn("25P01", "SET LOCAL can only be used in transaction blocks");
+                }
+                self.settings.set(name, value.as_deref(), *local)?;
+                Ok(done("SET"))
+            }
+            Statement::ResetParameter(name) if name.eq_ignore_ascii_case("all") => {
+                self.settings.reset_all();
+                Ok(done("RESET"))
+            }
+            Statement::ResetParameter(name) => {
+                self.settings.reset(name)?;
+                Ok(done("RESET"))
+            }
+            Statement::Prepare { name, statement } => self.prepare(name, statement),
+            Statement::Deallocate(name) => self.deallocate(name.as_deref()),
+            Statement::DeclareCursor { name, query, hold } => {
+                self.declare_cursor(name, query, *hold).await
+            }
+            Statement::Fetch { name, count } => self.fetch(name, *count).await,
+            Statement::CloseCursor(name) => self.close_cursor(name.as_deref()),
+            Statement::Discard => self.discard(),
+            Statement::NoOperation(tag) => Ok(done(*tag)),
+            _ => Err(Error::internal("a statement without a place that runs it")),
+        }
+    }
+
+    fn show_parameter(&self, name: &str) -> Result<StatementResult> {
+        if name.eq_ignore_ascii_case("all") {
+            let rows = self.settings.all().into_iter().map(|s| {
+                vec![
+                    Some(s.name),
+                    Some(s.value),
+                    Some(s.description.to_owned()),
+                ]
+            });
+            return Ok(text_rows(&["name", "setting", "description"], rows, "SHOW"));
+        }
+        let value = self.settings.require(name)?;
+        let column = self.settings.spelling(name);
+        Ok(text_rows(&[&column], [vec![Some(value)]], "SHOW"))
+    }
+
+    fn discard(&mut self) -> Result<StatementResult> {
+        if self.block.is_explicit() {
+            return Err(Error::new(
+                crate::error::sqlstate::ACTIVE_TRANSACTION,
+                "DISCARD ALL cannot run inside a transaction block",
+            ));
+        }
+        self.settings.reset_all();
+        self.prepared.clear();
+        self.cursors.get_mut().clear();
+        Ok(done("DISCARD ALL"))
+    }
+}
+
+/// The name of a statement that changes rows or definitions.
+fn writes(statement: &Statement) -> Option<&'static str> {
+    Some(match statement {
+        Statement::Insert(_) => "INSERT",
+        Statement::Update(_) => "UPDATE",
+        Statement::Delete(_) => "DELETE",
+        Statement::Truncate(_) => "TRUNCATE TABLE",
+        Statement::Copy(copy) if copy.from_stdin => "COPY FROM",
+        Statement::CreateStream(_) => "CREATE STREAM",
+        Statement::CreateTable(_) => "CREATE TABLE",
+        Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
+        Statement::CreateView(_) => "CREATE VIEW",
+        Statement::CreateSink(_) => "CREATE SINK",
+        Statement::CreateSecret { .. } => "CREATE SECRET",
+        Statement::AlterSecret { .. } => "ALTER SECRET",
+        Statement::Drop { .. } => "DROP",
+        Statement::AlterOptions { .. } | Statement::Rename { .. } => "ALTER",
+        Statement::Comment { .. } => "COMMENT",
+        _ => return None,
+    })
+}

@@ -1,0 +1,98 @@
+//! `PREPARE`, `EXECUTE`, `DEALLOCATE`.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
+
+use super::rowset::done;
+use super::{Session, StatementResult, planning, query};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::statement::Statement;
+
+impl Session {
+    pub(super) fn prepare(&mut self, name: &str, statement: &Statement) -> Result<StatementResult> {
+        if self.prepared.contains_key(name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
+        self.prepared
+            .insert(name.to_owned(), Arc::new(statement.clone()));
+        Ok(done("PREPARE"))
+    }
+
+    pub(super) fn prepared_statement(&self, name: &str) -> Result<Arc<Statement>> {
+        self.prepared.get(name).cloned().ok_or_else(|| {
+            Error::new(
+                sqlstate::INVALID_STATEMENT_NAME,
+                format!("prepared statement \"{name}\" does not exist"),
+            )
+        })
+    }
+
+    pub(super) async fn execute_prepared(
+        &mut self,
+        name: &str,
+        arguments: &[ast::Expr],
+    ) -> Result<StatementResult> {
+        let statement = self.prepared_statement(name)?;
+        let description = self.describe_statement(&statement, &[]).await?;
+        let wanted = description.parameters.len();
+        if wanted != arguments.len() {
+            return Err(Error::new(
+                sqlstate::SYNTAX_ERROR,
+                format!("wrong number of parameters for prepared statement \"{name}\""),
+            )
+            .detail(format!(
+                "Expected {wanted} parameters but got {}.",
+                arguments.len()
+            )));
+        }
+        let values = self.evaluate(arguments).await?;
+        let values = planning::cast_values(&values, &description.parameters)?;
+        self.dispatch(&statement, &values).await
+    }
+
+    /// The values of expressions that read no relation.
+    async fn evaluate(&self, expressions: &[ast::Expr]) -> Result<Vec<ScalarValue>> {
+        if expressions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut select = planning::parse_query("SELECT 1")?;
+        if let ast::SetExpr::Select(body) = select.body.as_mut() {
+            body.projection = expressions
+                .iter()
+                .enumerate()
+                .map(|(i, expr)| ast::SelectItem::ExprWithAlias {
+                    expr: expr.clone(),
+                    alias: ast::Ident::new(format!("argument_{i}")),
+                })
+                .collect();
+        }
+        let state = self.planning_state();
+        let plan = planning::plan_statement(&state, planning::query_statement(&select)).await?;
+        let (_, rows) = query::start(&state, &plan).await?;
+        let batches: Vec<_> = rows.try_collect().await?;
+        let row = batches
+            .iter()
+            .find(|b| b.num_rows() == 1)
+            .ok_or_else(|| Error::internal("the arguments gave no row"))?;
+        row.columns()
+            .iter()
+            .map(|column| Ok(ScalarValue::try_from_array(column, 0)?))
+            .collect()
+    }
+
+    pub(super) fn deallocate(&mut self, name: Option<&str>) -> Result<StatementResult> {
+        let Some(name) = name else {
+            self.prepared.clear();
+            return Ok(done("DEALLOCATE ALL"));
+        };
+        self.prepared_statement(name)?;
+        self.prepared.remove(name);
+        Ok(done("DEALLOCATE"))
+    }
+}

@@ -1,0 +1,144 @@
+//! Running plans: rows as they come, memory bounded by the database's pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::ScalarValue;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion::sql::sqlparser::ast;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use super::{Session, StatementResult, planning, rowset};
+use crate::error::{Error, Result};
+
+/// Rows as they come.
+pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
+
+/// Optimizes a plan and starts it. The rows carry `schema`, the plan's own.
+pub(super) async fn start(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<(SchemaRef, RowStream)> {
+    let schema = planning::output_schema(plan);
+    let physical = state.create_physical_plan(plan).await?;
+    let rows = execute_stream(physical, state.task_ctx())?;
+    let wanted = schema.clone();
+    let rows = rows
+        .map_err(Error::from)
+        .map(move |batch| with_schema(batch?, &wanted))
+        .boxed();
+    Ok((schema, rows))
+}
+
+/// Field metadata names the SQL type of a column, and not every operator hands it on.
+fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let is_same = batch
+        .schema()
+        .fields()
+        .iter()
+        .zip(schema.fields())
+        .all(|(a, b)| a.data_type() == b.data_type());
+    if !is_same {
+        return Ok(batch);
+    }
+    let options = datafusion::arrow::array::RecordBatchOptions::new()
+        .with_row_count(Some(batch.num_rows()));
+    // A plan may promise "not null" where an outer operator pads: the data decides.
+    let fields: Vec<_> = schema
+        .fields()
+        .iter()
+        .zip(batch.columns())
+        .map(|(field, column)| {
+            let has_nulls = column.is_nullable();
+            Arc::new(field.as_ref().clone().with_nullable(field.is_nullable() || has_nulls))
+        })
+        .collect();
+    let schema = datafusion::arrow::datatypes::Schema::new(fields);
+    Ok(RecordBatch::try_new_with_options(
+        Arc::new(schema),
+        batch.columns().to_vec(),
+        &options,
+    )?)
+}
+
+/// Sets `failed` when the stream ends with an error: the transaction block has then failed too.
+pub(super) fn watched(rows: RowStream, failed: Arc<AtomicBool>) -> RowStream {
+    rows.inspect_err(move |_| failed.store(true, Ordering::SeqCst))
+        .boxed()
+}
+
+impl Session {
+    /// The planning state of this statement; its `now()` is the statement's.
+    pub(super) fn planning_state(&self) -> SessionState {
+        self.context.state()
+    }
+
+    /// Plans and starts a query.
+    pub(super) async fn start_query(
+        &self,
+        query: &ast::Query,
+        parameters: &[ScalarValue],
+    ) -> Result<(SchemaRef, RowStream)> {
+        let state = self.planning_state();
+        let plan =
+            planning::plan_with_values(&state, planning::query_statement(query), parameters).await?;
+        start(&state, &plan).await
+    }
+
+    /// `SELECT` and its like.
+    pub(super) async fn query(
+        &self,
+        query: &ast::Query,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        let (schema, stream) = self.start_query(query, parameters).await?;
+        Ok(StatementResult::Rows {
+            schema,
+            stream: watched(stream, self.stream_failed.clone()),
+            tag: "SELECT".to_owned(),
+            tag_has_count: true,
+        })
+    }
+
+    /// `EXPLAIN [ANALYZE]` of a query: one text column, as PostgreSQL has it.
+    pub(super) async fn explain(
+        &self,
+        statement: &ast::Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        let ast::Statement::Explain {
+            analyze, statement, ..
+        } = statement
+        else {
+            return Err(Error::internal("EXPLAIN without a statement to explain"));
+        };
+        if !matches!(statement.as_ref(), ast::Statement::Query(_)) {
+            return Err(Error::unsupported("EXPLAIN takes a query"));
+        }
+        let state = self.planning_state();
+        let plan =
+            planning::plan_with_values(&state, statement.as_ref().clone(), parameters).await?;
+        let physical = state.create_physical_plan(&plan).await?;
+        let text = if *analyze {
+            let rows = execute_stream(physical.clone(), state.task_ctx())?;
+            rows.try_for_each(|_| async { Ok(()) }).await?;
+            datafusion::physical_plan::display::DisplayableExecutionPlan::with_metrics(
+                physical.as_ref(),
+            )
+            .indent(false)
+            .to_string()
+        } else {
+            displayable(physical.as_ref()).indent(false).to_string()
+        };
+        Ok(rowset::text_rows(
+            &["QUERY PLAN"],
+            text.lines().map(|line| vec![Some(line.to_owned())]),
+            "EXPLAIN",
+        ))
+    }
+}

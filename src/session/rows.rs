@@ -1,0 +1,142 @@
+//! The rows' side of a transaction: joins the session with the module that changes rows.
+//!
+//! What a statement sees of the tables is fixed when it first looks at one, and stays so for all
+//! of the statement's subqueries. The transaction itself begins with the first change.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use parking_lot::Mutex;
+
+use super::dml::relation::TableRelation;
+use super::dml::transaction::{Transaction, TransactionMark};
+use crate::catalog::definition::CatalogObject;
+use crate::database::DatabaseParts;
+use crate::error::Result;
+use crate::log::tables::TableStore;
+use crate::log::tables::view::TablesView;
+
+/// A transaction's changes to rows, shared by a session and its schema provider.
+#[derive(Clone, Default)]
+pub(super) struct SharedRows {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Absent until the first change, and while a statement works with it.
+    transaction: Option<Transaction>,
+    /// What the running statement sees.
+    view: Option<TablesView>,
+}
+
+/// A place to go back to; without a transaction at that time, its beginning.
+pub(super) struct RowMark(Option<TransactionMark>);
+
+/// Changes on their way to the log.
+pub(super) struct RowTransaction(Transaction);
+
+impl SharedRows {
+    /// No changes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A statement begins: it sees what is committed now.
+    pub fn enter(&self) {
+        self.state.lock().view = None;
+    }
+
+    /// A table as the running statement sees it.
+    pub fn table_provider(
+        &self,
+        parts: &DatabaseParts,
+        object: &Arc<CatalogObject>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let view = self.view(&parts.tables)?;
+        Ok(Arc::new(TableRelation::new(object, view)?))
+    }
+
+    fn view(&self, store: &Arc<TableStore>) -> Result<TablesView> {
+        let mut state = self.state.lock();
+        if let Some(view) = &state.view {
+            return Ok(view.clone());
+        }
+        let view = match &mut state.transaction {
+            Some(transaction) => {
+                transaction.begin_statement()?;
+                transaction.view().clone()
+            }
+            None => Transaction::begin(store)?.view().clone(),
+        };
+        state.view = Some(view.clone());
+        Ok(view)
+    }
+
+    /// The transaction, for a statement that changes rows; give it back with [`Self::put_back`].
+    /// A statement that is dropped on the way drops it too, and with it all its changes.
+    pub fn take_for_statement(&self, store: &Arc<TableStore>) -> Result<Transaction> {
+        let mut state = self.state.lock();
+        let transaction = match state.transaction.take() {
+            Some(mut transaction) => {
+                transaction.begin_statement()?;
+                transaction
+            }
+            None => Transaction::begin(store)?,
+        };
+        state.view = Some(transaction.view().clone());
+        Ok(transaction)
+    }
+
+    /// The statement is done with the transaction.
+    pub fn put_back(&self, transaction: Transaction) {
+        let mut state = self.state.lock();
+        state.transaction = Some(transaction);
+        state.view = None;
+    }
+
+    /// Marks this point.
+    pub fn mark(&self) -> RowMark {
+        RowMark(self.state.lock().transaction.as_ref().map(Transaction::mark))
+    }
+
+    /// Takes back what came after the mark.
+    pub fn rollback_to(&self, mark: &RowMark) -> Result<()> {
+        let mut state = self.state.lock();
+        state.view = None;
+        match (&mark.0, &mut state.transaction) {
+            (Some(mark), Some(transaction)) => transaction.rollback_to(mark),
+            (None, transaction) => {
+                *transaction = None;
+                Ok(())
+            }
+            (Some(_), None) => Err(crate::error::Error::internal(
+                "a savepoint's transaction is gone",
+            )),
+        }
+    }
+
+    /// Forgets everything.
+    pub fn discard(&self) {
+        *self.state.lock() = State::default();
+    }
+
+    /// Takes the changes to commit them; `None`: there are none.
+    pub fn take(&self) -> Option<RowTransaction> {
+        let state = std::mem::take(&mut *self.state.lock());
+        state
+            .transaction
+            .filter(|transaction| !transaction.is_empty())
+            .map(RowTransaction)
+    }
+}
+
+impl RowTransaction {
+    /// Makes the changes durable and visible; the log's frame carries `marker`.
+    pub async fn commit(mut self, marker: Option<&str>) -> Result<()> {
+        if let Some(marker) = marker {
+            self.0.set_marker(marker);
+        }
+        self.0.commit().await.map(|_| ())
+    }
+}

@@ -1,0 +1,160 @@
+//! `START`, `STOP`, `REFRESH`, `WAIT FOR`: what runs, and what has been taken in.
+//!
+//! They act at once, inside a transaction block too: a pipeline's life is not part of a transaction.
+
+use std::time::Duration;
+
+use super::rowset::done;
+use super::work::record_event;
+use super::{Session, StatementResult, show};
+use crate::catalog::changes::CatalogChange;
+use crate::catalog::snapshot::{kind_keyword, pipeline_of};
+use crate::error::{Error, Result};
+use crate::sql::statement::{ObjectKind, Statement};
+
+/// How long `STOP` without `WITHIN` waits for the batch that runs.
+const STOP_WITHIN: Duration = Duration::from_secs(60);
+
+/// Statements about what pipelines do with committed rows.
+pub(super) fn concerns_committed(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Start(_)
+            | Statement::Stop(..)
+            | Statement::Refresh(_)
+            | Statement::Flush
+            | Statement::Wait(..)
+    )
+}
+
+impl Session {
+    pub(super) async fn start_running(
+        &mut self,
+        target: Option<&(ObjectKind, String)>,
+    ) -> Result<StatementResult> {
+        let Some((kind, name)) = target else {
+            for pipeline in self.pipeline_names() {
+                self.set_stopped(&pipeline, false).await?;
+                self.parts.engine().start(ObjectKind::Pipeline, &pipeline).await?;
+            }
+            return Ok(done("START ALL"));
+        };
+        if let Some(pipeline) = self.pipeline_named(*kind, name)? {
+            self.set_stopped(&pipeline, false).await?;
+        }
+        self.parts.engine().start(*kind, name).await?;
+        Ok(done(format!("START {}", kind_keyword(*kind))))
+    }
+
+    pub(super) async fn stop_running(
+        &mut self,
+        target: Option<&(ObjectKind, String)>,
+        within: Option<Duration>,
+    ) -> Result<StatementResult> {
+        let within = within.unwrap_or(STOP_WITHIN);
+        let Some((kind, name)) = target else {
+            for pipeline in self.pipeline_names() {
+                self.set_stopped(&pipeline, true).await?;
+                self.parts
+                    .engine()
+                    .stop(ObjectKind::Pipeline, &pipeline, within)
+                    .await?;
+            }
+            return Ok(done("STOP ALL"));
+        };
+        // Stopped in the catalog first: a crash in between must not start it again.
+        if let Some(pipeline) = self.pipeline_named(*kind, name)? {
+            self.set_stopped(&pipeline, true).await?;
+            self.tell_stopped_together(&pipeline, *kind, name);
+        }
+        self.parts.engine().stop(*kind, name, within).await?;
+        Ok(done(format!("STOP {}", kind_keyword(*kind))))
+    }
+
+    pub(super) async fn refresh(&mut self, view: &str) -> Result<StatementResult> {
+        self.definitions()
+            .require(ObjectKind::MaterializedView, view)?;
+        self.parts.engine().refresh(view).await?;
+        Ok(done("REFRESH MATERIALIZED VIEW"))
+    }
+
+    pub(super) async fn wait_for(
+        &mut self,
+        view: &str,
+        within: Option<Duration>,
+    ) -> Result<StatementResult> {
+        self.definitions()
+            .require(ObjectKind::MaterializedView, view)?;
+        self.parts.engine().wait_for(view, within).await?;
+        Ok(done("WAIT"))
+    }
+
+    fn pipeline_names(&self) -> Vec<String> {
+        let snapshot = self.definitions();
+        snapshot.pipelines().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The pipeline whose stopped state `kind name` is about: a view's or its own. A stream or
+    /// sink alone can rest while its pipeline goes on.
+    fn pipeline_named(&self, kind: ObjectKind, name: &str) -> Result<Option<String>> {
+        let snapshot = self.definitions();
+        match kind {
+            ObjectKind::Pipeline => match snapshot.pipeline(name) {
+                Some(_) => Ok(Some(name.to_owned())),
+                None => Err(show::no_such(kind, name)),
+            },
+            ObjectKind::MaterializedView => {
+                let object = snapshot.require(kind, name)?;
+                Ok(pipeline_of(&object.definition).map(str::to_owned))
+            }
+            ObjectKind::Stream | ObjectKind::Sink => {
+                snapshot.require(kind, name)?;
+                Ok(None)
+            }
+            ObjectKind::Table | ObjectKind::View | ObjectKind::Secret => {
+                Err(Error::unsupported(format!(
+                    "a {} does not run",
+                    crate::catalog::snapshot::kind_name(kind)
+                )))
+            }
+        }
+    }
+
+    async fn set_stopped(&mut self, pipeline: &str, stopped: bool) -> Result<()> {
+        let mut change = self.parts.catalog.begin();
+        let snapshot = change.snapshot();
+        let Some(definition) = snapshot.pipeline(pipeline) else {
+            // Created in this transaction block, it starts or rests with the commit.
+            return Err(show::no_such(ObjectKind::Pipeline, pipeline));
+        };
+        if definition.stopped == stopped {
+            return Ok(());
+        }
+        let mut definition = definition.clone();
+        definition.stopped = stopped;
+        change.stage(CatalogChange::PutPipeline(pipeline.to_owned(), definition))?;
+        self.parts.catalog.commit(change).await?;
+        let event = if stopped { "stopped" } else { "started" };
+        record_event(&self.parts, event, pipeline, serde_json::json!({}));
+        Ok(())
+    }
+
+    fn tell_stopped_together(&mut self, pipeline: &str, kind: ObjectKind, name: &str) {
+        if kind != ObjectKind::MaterializedView {
+            return;
+        }
+        let snapshot = self.definitions();
+        let others: Vec<_> = snapshot
+            .pipeline_members(pipeline)
+            .into_iter()
+            .filter(|o| o.name != name)
+            .map(|o| o.name.clone())
+            .collect();
+        if !others.is_empty() {
+            self.notice(format!(
+                "pipeline \"{pipeline}\" stops as a whole: also {}",
+                others.join(", ")
+            ));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What names mean during one statement: the definitions its transaction sees, and the batch
+//! that its views are read at.
+//!
+//! The session sets the scope before it plans a statement; the schema provider of its context
+//! reads it. A plan keeps the reading context it was made with, so that a cursor goes on reading
+//! its batch while later statements read newer ones.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::catalog::snapshot::CatalogSnapshot;
+use crate::engine::{Engine, ReadContext};
+
+/// Shared by a session and its schema provider.
+pub(super) struct StatementScope {
+    state: Mutex<State>,
+}
+
+struct State {
+    catalog: Arc<CatalogSnapshot>,
+    reads: Option<ReadContext>,
+}
+
+impl std::fmt::Debug for StatementScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatementScope").finish_non_exhaustive()
+    }
+}
+
+impl StatementScope {
+    pub fn new(catalog: Arc<CatalogSnapshot>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                catalog,
+                reads: None,
+            }),
+        })
+    }
+
+    /// A statement begins.
+    pub fn enter(&self, catalog: Arc<CatalogSnapshot>) {
+        *self.state.lock() = State {
+            catalog,
+            reads: None,
+        };
+    }
+
+    /// The statement changed the definitions that it sees.
+    pub fn set_catalog(&self, catalog: Arc<CatalogSnapshot>) {
+        self.state.lock().catalog = catalog;
+    }
+
+    pub fn catalog(&self) -> Arc<CatalogSnapshot> {
+        self.state.lock().catalog.clone()
+    }
+
+    /// The statement's reading context; made when first asked for.
+    pub fn reads(&self, engine: &Engine) -> ReadContext {
+        self.state
+            .lock()
+            .reads
+            .get_or_insert_with(|| engine.read_context())
+            .clone()
+    }
+}

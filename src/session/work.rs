@@ -1,0 +1,295 @@
+//! What an open transaction has changed, and how it becomes durable.
+//!
+//! ```text
+//!   definitions ─┐                    ┌─► engine: start, stop, forget
+//!                ├─► one commit ──────┤
+//!   rows ────────┘  (log decides)     └─► events
+//! ```
+//!
+//! Pipelines follow the commit: a crash in between leaves definitions that the next start runs,
+//! never a pipeline without a definition. A view that cannot start takes its definition back.
+
+use std::sync::Arc;
+
+use datafusion::logical_expr::LogicalPlan;
+use serde_json::json;
+
+use super::Session;
+use super::rows::{RowMark, RowTransaction};
+use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
+use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
+use crate::database::DatabaseParts;
+use crate::error::{Error, Result};
+use crate::sql::statement::ObjectKind;
+
+/// What the engine does once the definitions are durable.
+pub(super) enum Action {
+    /// a new table, stream or sink
+    Create(Arc<CatalogObject>),
+    /// a new view with its bound query
+    CreateView(Arc<CatalogObject>, Box<LogicalPlan>),
+    /// an object is gone
+    Drop(Arc<CatalogObject>),
+    /// whole options of a view, sink, stream or pipeline
+    AlterOptions(ObjectKind, String, Options),
+}
+
+/// An open transaction's changes to definitions.
+pub(super) struct Work {
+    pub catalog: CatalogTransaction,
+    actions: Vec<Action>,
+    marks: Vec<Mark>,
+}
+
+struct Mark {
+    catalog: CatalogSavepoint,
+    actions: usize,
+    rows: RowMark,
+}
+
+impl Session {
+    pub(super) fn begin_work(&mut self) {
+        self.settings.mark();
+        self.work = Some(Work {
+            catalog: self.parts.catalog.begin(),
+            actions: Vec::new(),
+            marks: Vec::new(),
+        });
+    }
+
+    /// The open transaction.
+    pub(super) fn work(&mut self) -> Result<&mut Work> {
+        self.work
+            .as_mut()
+            .ok_or_else(|| Error::internal("no transaction is open"))
+    }
+
+    /// Stages a change of a definition, and what the engine must do after the commit.
+    pub(super) fn stage(&mut self, change: CatalogChange, action: Option<Action>) -> Result<()> {
+        let work = self.work()?;
+        work.catalog.stage(change)?;
+        work.actions.extend(action);
+        let snapshot = work.catalog.snapshot();
+        self.scope.set_catalog(snapshot);
+        Ok(())
+    }
+
+    pub(super) fn mark_work(&mut self) -> Result<()> {
+        let rows = self.rows.mark();
+        let work = self.work()?;
+        work.marks.push(Mark {
+            catalog: work.catalog.savepoint(),
+            actions: work.actions.len(),
+            rows,
+        });
+        Ok(())
+    }
+
+    pub(super) fn release_work(&mut self, depth: usize) {
+        if let Some(work) = &mut self.work {
+            work.marks.truncate(depth);
+        }
+    }
+
+    pub(super) fn rollback_work_to(&mut self, depth: usize) -> Result<()> {
+        let rows = self.rows.clone();
+        let work = self.work()?;
+        work.marks.truncate(depth + 1);
+        let mark = work
+            .marks
+            .last()
+            .ok_or_else(|| Error::internal("a savepoint without its mark"))?;
+        work.actions.truncate(mark.actions);
+        work.catalog.rollback_to(&mark.catalog);
+        rows.rollback_to(&mark.rows)
+    }
+
+    pub(super) fn rollback_work(&mut self) {
+        self.work = None;
+        self.rows.discard();
+        self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
+        self.settings.end_transaction(false);
+    }
+
+    /// Applies everything, as one; with an error, nothing.
+    pub(super) async fn commit_work(&mut self) -> Result<()> {
+        let rows = self.rows.take();
+        let work = self.work.take();
+        self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
+        let Some(work) = work else {
+            return Err(Error::internal("no transaction is open"));
+        };
+        let parts = self.parts.clone();
+        // In a task of its own: a client that goes away must not leave half of it.
+        let result = match tokio::spawn(commit(parts, work, rows)).await {
+            Ok(result) => result,
+            Err(failure) if failure.is_panic() => {
+                std::panic::resume_unwind(failure.into_panic());
+            }
+            Err(_) => Err(Error::internal("the commit was interrupted")),
+        };
+        self.settings.end_transaction(result.is_ok());
+        result
+    }
+}
+
+async fn commit(
+    parts: Arc<DatabaseParts>,
+    work: Work,
+    rows: Option<RowTransaction>,
+) -> Result<()> {
+    let Work {
+        catalog, actions, ..
+    } = work;
+    if catalog.is_empty() {
+        return match rows {
+            Some(rows) => rows.commit(None).await,
+            None => Ok(()),
+        };
+    }
+    let before = parts.catalog.snapshot();
+    match rows {
+        None => {
+            parts.catalog.commit(catalog).await?;
+        }
+        Some(rows) => {
+            let marker = uuid::Uuid::new_v4().to_string();
+            let log_marker = marker.clone();
+            let log_commit = async move { rows.commit(Some(&log_marker)).await };
+            parts
+                .catalog
+                .commit_with_log(catalog, &marker, log_commit)
+                .await?;
+        }
+    }
+    for (index, action) in actions.iter().enumerate() {
+        if let Err(error) = follow(&parts, action).await {
+            take_back(&parts, &actions, index).await;
+            return Err(error);
+        }
+    }
+    settle_pipelines(&parts, &before);
+    Ok(())
+}
+
+async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
+    match action {
+        Action::Create(object) => {
+            match &object.definition {
+                Definition::Stream(_) => parts.engine().create_stream(object).await?,
+                
+                Definition::Sink(sink) => {
+                    let snapshot = parts.catalog.snapshot();
+                    let pipeline = require_pipeline(&snapshot, &sink.pipeline)?;
+                    let pipeline = (sink.pipeline.as_str(), pipeline);
+                    parts.engine().create_sink(object, pipeline).await?;
+                }
+                Definition::Table(_) | Definition::View(_) | Definition::MaterializedView(_) => {}
+            }
+            record(parts, "created", object);
+        }
+        Action::CreateView(object, plan) => {
+            let Definition::MaterializedView(view) = &object.definition else {
+                return Err(Error::internal("only a materialized view is started"));
+            };
+            let snapshot = parts.catalog.snapshot();
+            let pipeline = require_pipeline(&snapshot, &view.pipeline)?;
+            parts
+                .engine()
+                .create_materialized_view(object, (view.pipeline.as_str(), pipeline), plan)
+                .await?;
+            record(parts, "created", object);
+        }
+        Action::Drop(object) => {
+            parts.forget(object).await?;
+            record(parts, "dropped", object);
+        }
+        Action::AlterOptions(kind, name, options) => {
+            parts.engine().alter_options(*kind, name, options).await?;
+        }
+    }
+    Ok(())
+}
+
+fn require_pipeline<'a>(
+    snapshot: &'a CatalogSnapshot,
+    name: &str,
+) -> Result<&'a PipelineDefinition> {
+    snapshot
+        .pipeline(name)
+        .ok_or_else(|| Error::internal(format!("pipeline \"{name}\" is not in the catalog")))
+}
+
+/// The creations of a transaction whose `failed` action did not work are taken back: its
+/// definitions and what the engine had started. A failure here is logged; the first one is told.
+async fn take_back(parts: &Arc<DatabaseParts>, actions: &[Action], failed: usize) {
+    let mut undo = parts.catalog.begin();
+    for (index, action) in actions.iter().enumerate().rev() {
+        let (Action::Create(object) | Action::CreateView(object, _)) = action else {
+            continue;
+        };
+        if index < failed
+            && let Err(error) = parts.forget(object).await
+        {
+            tracing::error!(object = %object.name, %error, "could not take back a creation");
+        }
+        let staged = undo.stage(CatalogChange::Drop {
+            name: object.name.clone(),
+            oid: object.oid,
+        });
+        if let Err(error) = staged {
+            tracing::error!(object = %object.name, %error, "could not take back a definition");
+        }
+    }
+    let empty: Vec<String> = undo
+        .snapshot()
+        .pipelines()
+        .map(|(name, _)| name.clone())
+        .filter(|name| undo.snapshot().pipeline_members(name).is_empty())
+        .collect();
+    for name in empty {
+        if let Err(error) = undo.stage(CatalogChange::DropPipeline(name.clone())) {
+            tracing::error!(pipeline = %name, %error, "could not take back a pipeline");
+        }
+    }
+    if let Err(error) = parts.catalog.commit(undo).await {
+        tracing::error!(%error, "could not take back definitions");
+    }
+}
+
+/// An event tells, and never fails what it tells about.
+pub(super) fn record(parts: &DatabaseParts, kind: &str, object: &CatalogObject) {
+    let detail = json!({ "kind": kind_name(kind_of(&object.definition)) });
+    record_event(parts, kind, &object.name, detail);
+}
+
+pub(super) fn record_event(
+    parts: &DatabaseParts,
+    kind: &str,
+    name: &str,
+    detail: serde_json::Value,
+) {
+    if let Err(error) = parts.history.record_event(kind, name, None, detail) {
+        tracing::error!(object = name, event = kind, %error, "could not keep an event");
+    }
+}
+
+/// Tells of pipelines with other settings, and forgets those that are gone.
+fn settle_pipelines(parts: &DatabaseParts, before: &CatalogSnapshot) {
+    let after = parts.catalog.snapshot();
+    for (name, old) in before.pipelines() {
+        match after.pipeline(name) {
+            Some(new) if new.options == old.options => {}
+            Some(new) => {
+                let options: Vec<&String> = new.options.keys().collect();
+                record_event(parts, "altered", name, json!({ "options": options }));
+            }
+            None => {
+                if let Err(error) = parts.history.forget_pipeline(name) {
+                    tracing::error!(pipeline = %name, %error, "could not forget a pipeline");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Our scalar functions: windows, checked arithmetic, and PostgreSQL functions that DataFusion
+//! does not have or means otherwise. All are pure functions of their arguments, so a view may use
+//! them; what needs a catalog or a session (`to_regclass_oid`, `current_user`, …) is registered by
+//! whoever has those.
+
+pub mod arithmetic;
+pub mod characters;
+pub mod format;
+pub mod numbers;
+pub mod patterns;
+pub mod times;
+pub mod uuids;
+pub mod windows;
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::Result as DataFusionResult;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
+
+use crate::error::{Error, sqlstate};
+
+/// All functions that every session has.
+pub fn all() -> Vec<Arc<ScalarUDF>> {
+    let mut functions = windows::functions();
+    functions.extend(patterns::functions());
+    functions.extend(times::functions());
+    functions.extend(uuids::functions());
+    functions.extend(characters::functions());
+    functions
+}
+
+fn udf(function: impl ScalarUDFImpl + 'static) -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::new_from_impl(function))
+}
+
+/// The arguments as arrays of one length, for functions that go row by row; the flag says whether
+/// all were constants, so that the result may be one too.
+fn arrays(args: &ScalarFunctionArgs) -> DataFusionResult<(Vec<ArrayRef>, bool)> {
+    let constant = args
+        .args
+        .iter()
+        .all(|a| matches!(a, ColumnarValue::Scalar(_)));
+    let rows = if constant { 1 } else { args.number_rows };
+    let arrays = args
+        .args
+        .iter()
+        .map(|a| a.to_array(rows))
+        .collect::<DataFusionResult<Vec<_>>>()?;
+    Ok((arrays, constant))
+}
+
+/// An array, or its only value when the arguments were constants.
+fn result(array: ArrayRef, constant: bool) -> DataFusionResult<ColumnarValue> {
+    if constant {
+        let scalar = datafusion::common::ScalarValue::try_from_array(&array, 0)?;
+        Ok(ColumnarValue::Scalar(scalar))
+    } else {
+        Ok(ColumnarValue::Array(array))
+    }
+}
+
+/// `function f(bigint, text) does not exist`.
+fn no_function(name: &str, types: &[DataType]) -> Error {
+    let types: Vec<String> = types.iter().map(crate::error::mapping::type_name).collect();
+    Error::new(
+        sqlstate::UNDEFINED_FUNCTION,
+        format!("function {name}({}) does not exist", types.join(", ")),
+    )
+    .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+}

@@ -1,0 +1,636 @@
+//! `CREATE …`: streams, tables, views, sinks, secrets, and the `WITH (…)` list.
+
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{if_not_exists, skip_rest, unsupported};
+use crate::catalog::definition::{
+    ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
+};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::cursor::Cursor;
+use crate::sql::data_types::{folded, sql_type};
+use crate::sql::interval;
+use crate::sql::options::{self, Targets};
+use crate::sql::statement::{
+    CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, Statement,
+};
+use crate::types::SqlType;
+
+/// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
+const DEFAULT_PRECEDENCE: u8 = 40;
+
+/// Reads a `CREATE` statement.
+pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
+    cursor.expect("CREATE")?;
+    let at = cursor.position();
+    let or_replace = cursor.accept("OR REPLACE");
+    let statement = if cursor.accept("STREAM") {
+        stream(cursor, or_replace)?
+    } else if cursor.accept("MATERIALIZED VIEW") {
+        materialized_view(cursor, or_replace)?
+    } else if cursor.accept("VIEW") {
+        view(cursor, or_replace)?
+    } else if or_replace {
+        return Err(cursor.expected("STREAM, MATERIALIZED VIEW or VIEW"));
+    } else if cursor.accept("TABLE") {
+        table(cursor)?
+    } else if cursor.accept("SINK") {
+        sink(cursor)?
+    } else if cursor.accept("SECRET") {
+        let if_not_exists = if_not_exists(cursor);
+        let name = cursor.identifier()?;
+        cursor.expect("AS")?;
+        Statement::CreateSecret {
+            name,
+            value: cursor.string()?,
+            if_not_exists,
+        }
+    } else if cursor.accept("SCHEMA IF NOT EXISTS") {
+        let name = cursor.identifier()?;
+        if name != "public" {
+            return Err(Error::unsupported("CREATE SCHEMA is not supported")
+                .hint("All objects are in the schema public.")
+                .position(at));
+        }
+        skip_rest(cursor);
+        Statement::NoOperation("CREATE SCHEMA")
+    } else {
+        return Err(unknown_kind(cursor));
+    };
+    Ok(statement)
+}
+
+/// What PostgreSQL can create and we cannot is told apart from what nobody can.
+fn unknown_kind(cursor: &Cursor) -> Error {
+    const KNOWN: &[&str] = &[
+        "INDEX",
+        "UNIQUE INDEX",
+        "USER",
+        "ROLE",
+        "SCHEMA",
+        "DATABASE",
+        "EXTENSION",
+        "FUNCTION",
+        "PROCEDURE",
+        "TRIGGER",
+        "TYPE",
+        "DOMAIN",
+        "SEQUENCE",
+        "TEMP TABLE",
+        "TEMPORARY TABLE",
+        "TEMP VIEW",
+        "TEMPORARY VIEW",
+        "UNLOGGED TABLE",
+        "FOREIGN TABLE",
+        "RECURSIVE VIEW",
+        "PUBLICATION",
+        "SUBSCRIPTION",
+        "RULE",
+        "POLICY",
+        "SERVER",
+        "AGGREGATE",
+        "OPERATOR",
+        "CAST",
+        "COLLATION",
+        "STATISTICS",
+        "TABLESPACE",
+    ];
+    match KNOWN.iter().find(|words| cursor.sees(words)) {
+        Some(words) => unsupported(cursor, &format!("CREATE {words}")),
+        None => cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, SINK or SECRET"),
+    }
+}
+
+/// What a parenthesised list of a stream or table holds.
+#[derive(Default)]
+struct Body {
+    columns: Vec<ColumnDefinition>,
+    watermark: Option<WatermarkDefinition>,
+    expectations: Vec<ExpectationDefinition>,
+    primary_key: Vec<String>,
+}
+
+fn stream(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
+    let if_not_exists = if_not_exists(cursor);
+    let name = cursor.object_name()?;
+    let position = cursor.position();
+    let body = body(cursor)?;
+    if !body.primary_key.is_empty() {
+        return Err(Error::new(
+            sqlstate::INVALID_OBJECT_DEFINITION,
+            format!("stream \"{name}\" cannot have a primary key"),
+        )
+        .hint("Use CREATE TABLE for rows that are updated by key.")
+        .position(position));
+    }
+    let mut given = with_options(cursor)?;
+    let connector = take_connector(&mut given);
+    let target = Targets::stream(connector.as_deref())?;
+    Ok(Statement::CreateStream(CreateStream {
+        name,
+        if_not_exists,
+        or_replace,
+        columns: body.columns,
+        watermark: body.watermark,
+        expectations: body.expectations,
+        connector,
+        options: checked(target, given)?,
+    }))
+}
+
+fn table(cursor: &mut Cursor) -> Result<Statement> {
+    let if_not_exists = if_not_exists(cursor);
+    let name = cursor.object_name()?;
+    let position = cursor.position();
+    let body = if cursor.peek() == &Token::LParen {
+        body(cursor)?
+    } else {
+        Body::default()
+    };
+    if body.watermark.is_some() || !body.expectations.is_empty() {
+        return Err(
+            Error::unsupported("tables have no watermark and no expectations")
+                .hint("Use CREATE STREAM for rows with an event time.")
+                .position(position),
+        );
+    }
+    let mut given = with_options(cursor)?;
+    if take_connector(&mut given).is_some() {
+        return Err(
+            Error::unsupported("tables with a connector are not supported")
+                .hint("Use CREATE STREAM … WITH (connector = …) and a materialized view over it.")
+                .position(position),
+        );
+    }
+    let query = if cursor.accept("AS") {
+        Some(cursor.query()?.0)
+    } else {
+        None
+    };
+    if query.is_none() && body.columns.is_empty() {
+        return Err(cursor.expected("a list of columns or AS and a query"));
+    }
+    Ok(Statement::CreateTable(CreateTable {
+        name,
+        if_not_exists,
+        columns: body.columns,
+        primary_key: body.primary_key,
+        options: checked(Targets::TABLE, given)?,
+        query,
+    }))
+}
+
+fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
+    let if_not_exists = if_not_exists(cursor);
+    let name = cursor.object_name()?;
+    let column_names = optional_column_names(cursor)?;
+    let given = with_options(cursor)?;
+    cursor.expect("AS")?;
+    let (query, query_text) = cursor.query()?;
+    if cursor.sees("WITH NO DATA") {
+        return Err(unsupported(cursor, "WITH NO DATA"));
+    }
+    cursor.accept("WITH DATA");
+    let emit = cursor.take_emit().unwrap_or_default();
+    Ok(Statement::CreateMaterializedView(CreateMaterializedView {
+        name,
+        if_not_exists,
+        or_replace,
+        column_names,
+        options: checked(Targets::VIEW, given)?,
+        query,
+        query_text,
+        emit,
+    }))
+}
+
+fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
+    let if_not_exists = if_not_exists(cursor);
+    let name = cursor.object_name()?;
+    let column_names = optional_column_names(cursor)?;
+    cursor.expect("AS")?;
+    let (query, query_text) = cursor.query()?;
+    if cursor.sees("WITH") {
+        return Err(unsupported(cursor, "WITH CHECK OPTION"));
+    }
+    Ok(Statement::CreateView(CreateView {
+        name,
+        if_not_exists,
+        or_replace,
+        column_names,
+        query,
+        query_text,
+    }))
+}
+
+fn sink(cursor: &mut Cursor) -> Result<Statement> {
+    let if_not_exists = if_not_exists(cursor);
+    let name = cursor.object_name()?;
+    cursor.expect("FROM")?;
+    let from = cursor.object_name()?;
+    let mut given = with_options(cursor)?;
+    let connector = take_connector(&mut given).ok_or_else(|| {
+        Error::new(
+            sqlstate::INVALID_OBJECT_DEFINITION,
+            format!("sink \"{name}\" has no connector"),
+        )
+        .hint("Add WITH (connector = 'files', location = '…').")
+    })?;
+    let target = Targets::sink(&connector)?;
+    Ok(Statement::CreateSink(CreateSink {
+        name,
+        if_not_exists,
+        from,
+        connector,
+        options: checked(target, given)?,
+    }))
+}
+
+fn optional_column_names(cursor: &mut Cursor) -> Result<Vec<String>> {
+    if cursor.peek() == &Token::LParen {
+        cursor.column_names()
+    } else {
+        Ok(Vec::new())
+    }
+}
+
+/// `( column | WATERMARK … | CONSTRAINT … | PRIMARY KEY (…), … )`
+fn body(cursor: &mut Cursor) -> Result<Body> {
+    let mut body = Body::default();
+    cursor.expect_token(&Token::LParen)?;
+    cursor.comma_separated(|cursor| element(cursor, &mut body))?;
+    cursor.expect_token(&Token::RParen)?;
+    check_body(cursor, body)
+}
+
+fn element(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
+    if cursor.sees("WATERMARK FOR") {
+        if body.watermark.is_some() {
+            return Err(cursor
+                .unexpected()
+                .detail("There is one watermark at most."));
+        }
+        body.watermark = Some(watermark(cursor)?);
+        return Ok(());
+    }
+    if cursor.sees("PRIMARY KEY") {
+        return primary_key(cursor, body);
+    }
+    if cursor.accept("CONSTRAINT") {
+        let name = cursor.identifier()?;
+        if cursor.sees("PRIMARY KEY") {
+            return primary_key(cursor, body);
+        }
+        if !cursor.sees("EXPECT") {
+            return Err(unsupported_constraint(cursor)
+                .unwrap_or_else(|| cursor.expected("EXPECT or PRIMARY KEY")));
+        }
+        body.expectations.push(expectation(cursor, name)?);
+        return Ok(());
+    }
+    if let Some(error) = unsupported_constraint(cursor) {
+        return Err(error);
+    }
+    column(cursor, body)
+}
+
+fn unsupported_constraint(cursor: &Cursor) -> Option<Error> {
+    [
+        "UNIQUE",
+        "CHECK",
+        "FOREIGN KEY",
+        "EXCLUDE",
+        "LIKE",
+        "REFERENCES",
+        "GENERATED",
+    ]
+    .iter()
+    .find(|words| cursor.sees(words))
+    .map(|words| unsupported(cursor, words))
+}
+
+fn primary_key(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
+    if !body.primary_key.is_empty() {
+        return Err(two_keys(cursor));
+    }
+    cursor.expect("PRIMARY KEY")?;
+    body.primary_key = cursor.column_names()?;
+    Ok(())
+}
+
+fn two_keys(cursor: &Cursor) -> Error {
+    Error::new(
+        sqlstate::INVALID_OBJECT_DEFINITION,
+        "multiple primary keys are not allowed",
+    )
+    .position(cursor.position())
+}
+
+fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
+    let name = cursor.identifier()?;
+    let mut column = ColumnDefinition {
+        sql_type: data_type(cursor)?,
+        name,
+        nullable: true,
+        default: None,
+        metadata_from: None,
+        comment: None,
+    };
+    loop {
+        if cursor.accept("NOT NULL") {
+            column.nullable = false;
+        } else if cursor.accept("NULL") {
+            column.nullable = true;
+        } else if cursor.accept("DEFAULT") {
+            let start = cursor.offset();
+            cursor.run(|p| p.parse_subexpr(DEFAULT_PRECEDENCE))?;
+            column.default = Some(cursor.text_from(start));
+        } else if cursor.sees("PRIMARY KEY") {
+            if !body.primary_key.is_empty() {
+                return Err(two_keys(cursor));
+            }
+            cursor.expect("PRIMARY KEY")?;
+            body.primary_key = vec![column.name.clone()];
+        } else if cursor.accept("METADATA") {
+            column.metadata_from = Some(if cursor.accept("FROM") {
+                cursor.string()?
+            } else {
+                column.name.clone()
+            });
+        } else if cursor.accept("COMMENT") {
+            column.comment = Some(cursor.string()?);
+        } else if let Some(error) = unsupported_constraint(cursor) {
+            return Err(error);
+        } else {
+            break;
+        }
+    }
+    body.columns.push(column);
+    Ok(())
+}
+
+/// A type; `STRUCT<…>` is ours, the rest sqlparser's.
+pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
+    let position = cursor.position();
+    let mut result = if cursor.accept("STRUCT") {
+        cursor.expect_token(&Token::Lt)?;
+        let fields = cursor.comma_separated(|c| {
+            let name = c.identifier()?;
+            c.accept_token(&Token::Colon);
+            Ok((name, data_type(c)?))
+        })?;
+        cursor.expect_token(&Token::Gt)?;
+        SqlType::Struct(fields)
+    } else {
+        let parsed = cursor.run(Parser::parse_data_type)?;
+        sql_type(&parsed).map_err(|e| e.position(position))?
+    };
+    // `STRUCT<…>[]`; sqlparser takes the brackets of its own types.
+    while cursor.accept_token(&Token::LBracket) {
+        cursor.expect_token(&Token::RBracket)?;
+        result = SqlType::Array(Box::new(result));
+    }
+    Ok(result)
+}
+
+/// `WATERMARK FOR column AS column [- delay]`
+fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
+    cursor.expect("WATERMARK FOR")?;
+    let column = cursor.identifier()?;
+    cursor.expect("AS")?;
+    let position = cursor.position();
+    let expression = cursor.expression()?;
+    let delay_us = watermark_delay(&column, &expression).ok_or_else(|| {
+        Error::new(
+            sqlstate::INVALID_OBJECT_DEFINITION,
+            format!("watermark for \"{column}\" must be the column less a constant delay"),
+        )
+        .hint(format!(
+            "Write WATERMARK FOR {column} AS {column} - INTERVAL '1 minute'."
+        ))
+        .position(position)
+    })?;
+    Ok(WatermarkDefinition { column, delay_us })
+}
+
+fn watermark_delay(column: &str, expression: &Expr) -> Option<i64> {
+    let is_column = |e: &Expr| matches!(e, Expr::Identifier(i) if folded(i) == column);
+    let delay = match expression {
+        e if is_column(e) => 0,
+        Expr::Nested(inner) => return watermark_delay(column, inner),
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::Minus,
+            right,
+        } if is_column(left) => match right.as_ref() {
+            // Event times that are integers have a delay in their own unit.
+            Expr::Value(v) => match &v.value {
+                ast::Value::Number(n, _) => n.to_string().parse().ok()?,
+                _ => interval::expression_us(right)?,
+            },
+            other => interval::expression_us(other)?,
+        },
+        _ => return None,
+    };
+    (delay >= 0).then_some(delay)
+}
+
+/// `EXPECT (condition) [ON VIOLATION DROP ROW | FAIL UPDATE | KEEP ROW]`
+fn expectation(cursor: &mut Cursor, name: String) -> Result<ExpectationDefinition> {
+    cursor.expect("EXPECT")?;
+    cursor.expect_token(&Token::LParen)?;
+    let start = cursor.offset();
+    cursor.expression()?;
+    let condition = cursor.text_from(start);
+    cursor.expect_token(&Token::RParen)?;
+    let on_violation = if cursor.accept("ON VIOLATION") {
+        match cursor.accept_one(&["DROP ROW", "FAIL UPDATE", "KEEP ROW", "KEEP"]) {
+            Some("DROP ROW") => OnViolation::DropRow,
+            Some("FAIL UPDATE") => OnViolation::FailUpdate,
+            Some(_) => OnViolation::Keep,
+            None => return Err(cursor.expected("DROP ROW or FAIL UPDATE")),
+        }
+    } else {
+        OnViolation::Keep
+    };
+    Ok(ExpectationDefinition {
+        name,
+        condition,
+        on_violation,
+    })
+}
+
+/// Checks between the elements of a list.
+fn check_body(cursor: &Cursor, mut body: Body) -> Result<Body> {
+    let position = cursor.position();
+    for (i, column) in body.columns.iter().enumerate() {
+        if body.columns[..i].iter().any(|c| c.name == column.name) {
+            return Err(duplicate_column(&column.name));
+        }
+    }
+    for (i, key) in body.primary_key.iter().enumerate() {
+        if body.primary_key[..i].contains(key) {
+            return Err(duplicate_column(key));
+        }
+        let column = body
+            .columns
+            .iter_mut()
+            .find(|c| c.name == *key)
+            .ok_or_else(|| {
+                Error::new(
+                    sqlstate::UNDEFINED_COLUMN,
+                    format!("column \"{key}\" named in key does not exist"),
+                )
+                .position(position)
+            })?;
+        column.nullable = false;
+    }
+    if let Some(watermark) = &body.watermark {
+        check_watermark(&body.columns, watermark)?;
+    }
+    Ok(body)
+}
+
+fn duplicate_column(name: &str) -> Error {
+    Error::new(
+        sqlstate::DUPLICATE_COLUMN,
+        format!("column \"{name}\" specified more than once"),
+    )
+}
+
+fn check_watermark(columns: &[ColumnDefinition], watermark: &WatermarkDefinition) -> Result<()> {
+    let name = &watermark.column;
+    let column = columns.iter().find(|c| c.name == *name).ok_or_else(|| {
+        Error::new(
+            sqlstate::UNDEFINED_COLUMN,
+            format!("column \"{name}\" does not exist"),
+        )
+    })?;
+    match column.sql_type {
+        SqlType::Timestamp | SqlType::TimestampTz | SqlType::Integer | SqlType::BigInt => Ok(()),
+        ref other => Err(Error::new(
+            sqlstate::DATATYPE_MISMATCH,
+            format!("watermark column \"{name}\" is of type {other}"),
+        )
+        .hint("Event time is a timestamp, a timestamptz or a bigint.")),
+    }
+}
+
+/// A `WITH (…)` list as it was written, each with its character position.
+type GivenOptions = Vec<(String, OptionValue, usize)>;
+
+/// `[WITH (name = value, …)]`
+fn with_options(cursor: &mut Cursor) -> Result<GivenOptions> {
+    if cursor.accept("WITH") {
+        option_list(cursor)
+    } else {
+        Ok(Vec::new())
+    }
+}
+
+/// `(name = value, …)`
+pub(super) fn option_list(cursor: &mut Cursor) -> Result<GivenOptions> {
+    cursor.expect_token(&Token::LParen)?;
+    let given = cursor.comma_separated(|cursor| {
+        let position = cursor.position();
+        let name = option_name(cursor)?;
+        let value = if cursor.accept_token(&Token::Eq) {
+            option_value(cursor)?
+        } else {
+            // `WITH (header)` says true.
+            OptionValue::Text("true".into())
+        };
+        Ok((name, value, position))
+    })?;
+    cursor.expect_token(&Token::RParen)?;
+    Ok(given)
+}
+
+/// A name that may have dots (`kafka.x`, `cloudFiles.y`), in quotes or not; its case is kept,
+/// since names are compared without it and Kafka's own pass through.
+pub(super) fn option_name(cursor: &mut Cursor) -> Result<String> {
+    let mut name = String::new();
+    loop {
+        match cursor.peek() {
+            Token::Word(w) => name.push_str(&w.value),
+            _ => return Err(cursor.expected("the name of an option")),
+        }
+        cursor.advance();
+        if !cursor.accept_token(&Token::Period) {
+            return Ok(name);
+        }
+        name.push('.');
+    }
+}
+
+fn option_value(cursor: &mut Cursor) -> Result<OptionValue> {
+    if cursor.accept("SECRET") {
+        return Ok(OptionValue::Secret(cursor.identifier()?));
+    }
+    if cursor.accept("ARRAY") {
+        cursor.expect_token(&Token::LBracket)?;
+        let items = cursor.comma_separated(scalar_value)?;
+        cursor.expect_token(&Token::RBracket)?;
+        return Ok(OptionValue::Text(items.join(",")));
+    }
+    scalar_value(cursor).map(OptionValue::Text)
+}
+
+/// A literal as text.
+fn scalar_value(cursor: &mut Cursor) -> Result<String> {
+    if let Some(text) = cursor.accept_string() {
+        return Ok(text);
+    }
+    cursor.accept("INTERVAL");
+    if let Some(text) = cursor.accept_string() {
+        return Ok(text);
+    }
+    let sign = if cursor.accept_token(&Token::Minus) {
+        "-"
+    } else {
+        cursor.accept_token(&Token::Plus);
+        ""
+    };
+    let text = match cursor.peek() {
+        Token::Number(digits, _) => format!("{sign}{digits}"),
+        Token::Word(w) if sign.is_empty() => match w.quote_style {
+            Some(_) => w.value.clone(),
+            None => w.value.to_ascii_lowercase(),
+        },
+        _ => return Err(cursor.expected("a value")),
+    };
+    cursor.advance();
+    Ok(text)
+}
+
+/// Takes `connector` out of the list.
+fn take_connector(given: &mut GivenOptions) -> Option<String> {
+    let at = given
+        .iter()
+        .position(|(name, _, _)| name.eq_ignore_ascii_case("connector"))?;
+    match given.remove(at).1 {
+        OptionValue::Text(name) => Some(name.to_ascii_lowercase()),
+        OptionValue::Secret(name) => Some(name),
+    }
+}
+
+/// Canonical options; an error points at the option.
+pub(super) fn checked(target: Targets, given: GivenOptions) -> Result<Options> {
+    let mut checked = Options::new();
+    for (name, value, position) in given {
+        let one = options::validate(target, [(name, value)]).map_err(|e| e.position(position))?;
+        for (name, value) in one {
+            if checked.contains_key(&name) {
+                return Err(Error::new(
+                    sqlstate::SYNTAX_ERROR,
+                    format!("option \"{name}\" is given more than once"),
+                )
+                .position(position));
+            }
+            checked.insert(name, value);
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,285 @@
+//! Parameters, transactions, `SHOW` and `DISCARD`.
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::accept_kind;
+use crate::error::{Error, Result};
+use crate::sql::cursor::Cursor;
+use crate::sql::statement::{ObjectKind, Statement};
+
+/// Reads `SHOW`, `SET`, `RESET` or `DISCARD`.
+pub(super) fn setting(cursor: &mut Cursor) -> Result<Statement> {
+    if cursor.accept("SHOW") {
+        return show(cursor);
+    }
+    if cursor.accept("SET") {
+        return set(cursor);
+    }
+    if cursor.accept("RESET") {
+        return Ok(Statement::ResetParameter(match special_name(cursor) {
+            Some(name) => name.to_owned(),
+            None => parameter_name(cursor)?,
+        }));
+    }
+    cursor.expect("DISCARD")?;
+    let parts = ["ALL", "PLANS", "SEQUENCES", "TEMPORARY", "TEMP"];
+    match cursor.accept_one(&parts) {
+        Some(_) => Ok(Statement::Discard),
+        None => Err(cursor.expected("ALL, PLANS, SEQUENCES or TEMP")),
+    }
+}
+
+fn show(cursor: &mut Cursor) -> Result<Statement> {
+    const LISTS: &[(&str, ObjectKind)] = &[
+        ("STREAMS", ObjectKind::Stream),
+        ("TABLES", ObjectKind::Table),
+        ("MATERIALIZED VIEWS", ObjectKind::MaterializedView),
+        ("VIEWS", ObjectKind::View),
+        ("SINKS", ObjectKind::Sink),
+        ("PIPELINES", ObjectKind::Pipeline),
+        ("SECRETS", ObjectKind::Secret),
+    ];
+    if let Some((_, kind)) = LISTS.iter().find(|(words, _)| cursor.accept(words)) {
+        return Ok(Statement::ShowObjects(*kind));
+    }
+    if cursor.accept("CREATE") {
+        let kind = accept_kind(cursor)
+            .ok_or_else(|| cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW or SINK"))?;
+        return Ok(Statement::ShowCreate(kind, cursor.object_name()?));
+    }
+    if cursor.accept("OPTIONS FOR") {
+        return options_for(cursor);
+    }
+    if let Some(name) = special_name(cursor) {
+        return Ok(Statement::ShowParameter(name.to_owned()));
+    }
+    parameter_name(cursor).map(Statement::ShowParameter)
+}
+
+/// A connector or kind of object, quoted or in words: `kafka`, `'kafka'`, `MATERIALIZED VIEW`.
+fn options_for(cursor: &mut Cursor) -> Result<Statement> {
+    if let Some(name) = cursor.accept_string() {
+        return Ok(Statement::ShowOptions(name));
+    }
+    cursor.accept("CONNECTOR");
+    let mut words = vec![cursor.label()?];
+    while matches!(cursor.peek(), Token::Word(_)) {
+        words.push(cursor.label()?);
+    }
+    Ok(Statement::ShowOptions(words.join(" ")))
+}
+
+/// Parameters with names of several words.
+fn special_name(cursor: &mut Cursor) -> Option<&'static str> {
+    const NAMES: &[(&str, &str)] = &[
+        ("TIME ZONE", "timezone"),
+        ("TRANSACTION ISOLATION LEVEL", "transaction_isolation"),
+        ("SESSION AUTHORIZATION", "session_authorization"),
+    ];
+    NAMES
+        .iter()
+        .find(|(words, _)| cursor.accept(words))
+        .map(|(_, name)| *name)
+}
+
+/// A parameter's name, with dots for those of extensions.
+fn parameter_name(cursor: &mut Cursor) -> Result<String> {
+    let mut name = cursor.label()?;
+    while cursor.accept_token(&Token::Period) {
+        name.push('.');
+        name.push_str(&cursor.label()?);
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+fn set(cursor: &mut Cursor) -> Result<Statement> {
+    if cursor.accept("SESSION CHARACTERISTICS AS TRANSACTION") {
+        let modes = modes(cursor)?;
+        return Ok(modes.into_parameter("default_transaction_", false));
+    }
+    if cursor.accept("CONSTRAINTS") {
+        super::skip_rest(cursor);
+        return Ok(Statement::NoOperation("SET CONSTRAINTS"));
+    }
+    if cursor.sees("TRANSACTION") && !matches!(cursor.peek_at(1), Token::Eq) {
+        cursor.advance();
+        if cursor.sees("SNAPSHOT") {
+            return Err(super::unsupported(cursor, "SET TRANSACTION SNAPSHOT"));
+        }
+        let modes = modes(cursor)?;
+        return Ok(modes.into_parameter("transaction_", true));
+    }
+    let local = match cursor.word_at(1).as_deref() {
+        // `SET session = 1` names a parameter; `SET SESSION x = 1` a scope.
+        Some("TO") => false,
+        Some(_) if cursor.sees("SESSION AUTHORIZATION") => false,
+        Some(_) => cursor.accept_one(&["LOCAL", "SESSION"]) == Some("LOCAL"),
+        None => false,
+    };
+    let name = set_name(cursor)?;
+    let value = value(cursor)?;
+    Ok(Statement::SetParameter { name, value, local })
+}
+
+/// The name, and the `TO` or `=` after it where one belongs.
+fn set_name(cursor: &mut Cursor) -> Result<String> {
+    const WITHOUT_EQUALS: &[(&str, &str)] = &[
+        ("TIME ZONE", "timezone"),
+        ("SESSION AUTHORIZATION", "session_authorization"),
+        ("NAMES", "client_encoding"),
+        ("ROLE", "role"),
+        ("SCHEMA", "search_path"),
+        ("XML OPTION", "xmloption"),
+    ];
+    let equals = |cursor: &mut Cursor| cursor.accept_token(&Token::Eq) || cursor.accept("TO");
+    for (words, name) in WITHOUT_EQUALS {
+        if cursor.accept(words) {
+            equals(cursor);
+            return Ok((*name).to_owned());
+        }
+    }
+    let name = parameter_name(cursor)?;
+    if equals(cursor) {
+        return Ok(name);
+    }
+    Err(cursor.expected("TO or \"=\""))
+}
+
+/// One or more values as text; `None` for `DEFAULT`.
+fn value(cursor: &mut Cursor) -> Result<Option<String>> {
+    if cursor.accept("DEFAULT") {
+        return Ok(None);
+    }
+    let values = cursor.comma_separated(|cursor| {
+        if let Some(text) = cursor.accept_string() {
+            return Ok(text);
+        }
+        if cursor.sees("INTERVAL") {
+            cursor.advance();
+            let text = cursor.string()?;
+            cursor.accept_one(&["HOUR TO MINUTE", "HOUR"]);
+            return Ok(text);
+        }
+        let negative = cursor.accept_token(&Token::Minus);
+        if !negative {
+            cursor.accept_token(&Token::Plus);
+        }
+        let text = match cursor.peek() {
+            Token::Number(digits, _) => digits.clone(),
+            Token::Word(w) if !negative => match w.quote_style {
+                Some(_) => w.value.clone(),
+                None => w.value.to_ascii_lowercase(),
+            },
+            _ => return Err(cursor.expected("a value")),
+        };
+        cursor.advance();
+        Ok(if negative { format!("-{text}") } else { text })
+    })?;
+    Ok(Some(values.join(", ")))
+}
+
+/// Transaction modes as written.
+#[derive(Default)]
+struct Modes {
+    isolation: Option<&'static str>,
+    read_only: Option<bool>,
+    deferrable: Option<bool>,
+}
+
+impl Modes {
+    /// The parameter that a `SET` of modes sets. A statement sets one: access mode has an effect
+    /// here and goes first; every isolation level is served as the strictest.
+    fn into_parameter(self, prefix: &str, local: bool) -> Statement {
+        let on = |b: bool| if b { "on" } else { "off" }.to_owned();
+        let (name, value) = if let Some(read_only) = self.read_only {
+            ("read_only", on(read_only))
+        } else if let Some(level) = self.isolation {
+            ("isolation", level.to_owned())
+        } else {
+            ("deferrable", on(self.deferrable.unwrap_or(false)))
+        };
+        Statement::SetParameter {
+            name: format!("{prefix}{name}"),
+            value: Some(value),
+            local,
+        }
+    }
+}
+
+fn modes(cursor: &mut Cursor) -> Result<Modes> {
+    let mut modes = Modes::default();
+    loop {
+        if cursor.accept("ISOLATION LEVEL") {
+            const LEVELS: &[(&str, &str)] = &[
+                ("SERIALIZABLE", "serializable"),
+                ("REPEATABLE READ", "repeatable read"),
+                ("READ COMMITTED", "read committed"),
+                ("READ UNCOMMITTED", "read uncommitted"),
+            ];
+            let level = LEVELS.iter().find(|(words, _)| cursor.accept(words));
+            let Some((_, level)) = level else {
+                return Err(cursor.expected("an isolation level"));
+            };
+            modes.isolation = Some(level);
+        } else if cursor.accept("READ ONLY") {
+            modes.read_only = Some(true);
+        } else if cursor.accept("READ WRITE") {
+            modes.read_only = Some(false);
+        } else if cursor.accept("NOT DEFERRABLE") {
+            modes.deferrable = Some(false);
+        } else if cursor.accept("DEFERRABLE") {
+            modes.deferrable = Some(true);
+        } else if cursor.at_end() {
+            return Ok(modes);
+        } else {
+            return Err(cursor.unexpected());
+        }
+        cursor.accept_token(&Token::Comma);
+    }
+}
+
+/// Reads a statement of transaction control.
+pub(super) fn transaction(cursor: &mut Cursor) -> Result<Statement> {
+    if cursor.accept_one(&["START TRANSACTION", "BEGIN"]).is_some() {
+        cursor.accept_one(&["WORK", "TRANSACTION"]);
+        let read_only = modes(cursor)?.read_only.unwrap_or(false);
+        return Ok(Statement::Begin { read_only });
+    }
+    if cursor.accept_one(&["COMMIT", "END"]).is_some() {
+        if cursor.sees("PREPARED") {
+            return Err(super::unsupported(cursor, "COMMIT PREPARED"));
+        }
+        end_of_transaction(cursor)?;
+        return Ok(Statement::Commit);
+    }
+    if cursor.accept("SAVEPOINT") {
+        return cursor.identifier().map(Statement::Savepoint);
+    }
+    if cursor.accept("RELEASE") {
+        cursor.accept("SAVEPOINT");
+        return cursor.identifier().map(Statement::ReleaseSavepoint);
+    }
+    if cursor.accept_one(&["ROLLBACK", "ABORT"]).is_none() {
+        return Err(cursor.unexpected());
+    }
+    if cursor.sees("PREPARED") {
+        return Err(super::unsupported(cursor, "ROLLBACK PREPARED"));
+    }
+    cursor.accept_one(&["WORK", "TRANSACTION"]);
+    if cursor.accept("TO") {
+        cursor.accept("SAVEPOINT");
+        return cursor.identifier().map(Statement::RollbackToSavepoint);
+    }
+    end_of_transaction(cursor)?;
+    Ok(Statement::Rollback)
+}
+
+/// `[WORK | TRANSACTION] [AND NO CHAIN]`
+fn end_of_transaction(cursor: &mut Cursor) -> Result<()> {
+    cursor.accept_one(&["WORK", "TRANSACTION"]);
+    if cursor.sees("AND CHAIN") {
+        return Err(Error::unsupported("AND CHAIN is not supported").position(cursor.position()));
+    }
+    cursor.accept("AND NO CHAIN");
+    Ok(())
+}

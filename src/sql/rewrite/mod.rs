@@ -1,0 +1,147 @@
+//! Rewrites of query trees before DataFusion's planner: what PostgreSQL means, in words that
+//! DataFusion knows. Pure: no catalog, no types; what needs a type is done by the analyzer rules of
+//! [`crate::sql::context`].
+//!
+//! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
+//! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
+//! - [`postgres`]: operators, casts and literals
+//!
+//! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
+//! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
+
+mod names;
+mod postgres;
+mod windows;
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Query, Select, SelectItem, Statement, TableFactor, VisitMut, VisitorMut,
+};
+
+use crate::error::{Error, Result};
+
+pub use names::display_name;
+
+/// Rewrites a query for planning. Its output columns are to be shown under
+/// [`display_name`] of the plan's field names.
+pub fn rewrite_query(mut query: Query) -> Result<Query> {
+    names::name_top_level(&mut query);
+    apply(&mut query)?;
+    Ok(query)
+}
+
+/// Rewrites a statement that holds queries and expressions (`INSERT`, `UPDATE`, `DELETE`,
+/// `EXPLAIN`); the columns of `RETURNING` are named as a query's.
+pub fn rewrite_statement(mut statement: Statement) -> Result<Statement> {
+    if let Some(items) = returning(&mut statement) {
+        names::name_items(items, names::Level::Top);
+    }
+    if let Statement::Explain { statement, .. } = &mut statement {
+        if let Statement::Query(query) = statement.as_mut() {
+            names::name_top_level(query);
+        }
+    }
+    apply(&mut statement)?;
+    Ok(statement)
+}
+
+/// Rewrites an expression: a default, a condition, an argument of `EXECUTE`.
+pub fn rewrite_expression(mut expression: Expr) -> Result<Expr> {
+    apply(&mut expression)?;
+    Ok(expression)
+}
+
+fn returning(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
+    match statement {
+        Statement::Insert(insert) => insert.returning.as_mut(),
+        Statement::Update(update) => update.returning.as_mut(),
+        Statement::Delete(delete) => delete.returning.as_mut(),
+        _ => None,
+    }
+}
+
+fn apply<T: VisitMut>(tree: &mut T) -> Result<()> {
+    match tree.visit(&mut Rewriter) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+/// Parses a text of ours into a query.
+fn template(sql: &str) -> Query {
+    let parsed = ast_query(sql);
+    *parsed.expect("templates are constant texts that parse")
+}
+
+fn ast_query(sql: &str) -> Option<Box<Query>> {
+    datafusion::sql::sqlparser::parser::Parser::new(&crate::sql::source::DIALECT)
+        .try_with_sql(sql)
+        .and_then(|mut p| p.parse_query())
+        .ok()
+}
+
+/// A call of a function with positional arguments.
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    Expr::Function(ast::Function {
+        name: ast::ObjectName::from(vec![ast::Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: ast::FunctionArguments::None,
+        args: ast::FunctionArguments::List(ast::FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments
+                .into_iter()
+                .map(|e| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)))
+                .collect(),
+            clauses: vec![],
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
+}
+
+/// A string literal.
+fn string(text: impl Into<String>) -> Expr {
+    Expr::value(ast::Value::SingleQuotedString(text.into()))
+}
+
+struct Rewriter;
+
+impl VisitorMut for Rewriter {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        names::keep_order_of_distinct(query);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        // Named before the expressions change, since the names come from what the user wrote.
+        names::name_items(&mut select.projection, names::Level::Inner);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        into_flow(windows::rewrite_table_factor(factor))
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        into_flow(postgres::before_children(expression))
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        into_flow(postgres::after_children(expression))
+    }
+}
+
+fn into_flow(result: Result<()>) -> ControlFlow<Error> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,640 @@
+//! PostgreSQL's operators, casts and literals that DataFusion does not know.
+
+use datafusion::sql::sqlparser::ast::{
+    self, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident,
+    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value,
+    ValueWithSpan,
+};
+
+use super::{call, string, template};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::data_types::last_part;
+use crate::sql::functions::patterns;
+
+/// PostgreSQL's types of catalog identifiers, and the name that functions for them carry.
+const OBJECT_TYPES: &[(&str, &str)] = &[
+    ("regclass", "regclass"),
+    ("regtype", "regtype"),
+    ("regproc", "regproc"),
+    ("regprocedure", "regproc"),
+    ("regnamespace", "regnamespace"),
+    ("regrole", "regrole"),
+];
+
+/// Names that are functions when they stand without parentheses.
+const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role"];
+
+/// Functions under their PostgreSQL names, where DataFusion has them under another.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("every", "bool_and"),
+    ("transaction_timestamp", "now"),
+    ("statement_timestamp", "now"),
+];
+
+/// What must be changed before the children are.
+pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
+    match expression {
+        Expr::Identifier(ident) if ident.quote_style.is_none() => {
+            let name = ident.value.to_ascii_lowercase();
+            if BARE_FUNCTIONS.contains(&name.as_str()) {
+                *expression = call(&name, vec![]);
+            }
+        }
+        // A cast of a constant is one step: the literal itself is in PostgreSQL's syntax.
+        Expr::Cast {
+            expr, data_type, ..
+        } => {
+            if let Some(text) = string_constant(expr) {
+                if let Some(constant) = constant_of(&text, data_type)? {
+                    *expression = constant;
+                }
+            }
+        }
+        Expr::TypedString(typed) => {
+            if let Some(text) = typed.value.value.clone().into_string() {
+                if let Some(constant) = constant_of(&text, &typed.data_type)? {
+                    *expression = constant;
+                }
+            }
+        }
+        Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+            if let Some(text) = string_constant(right) {
+                if text.trim_start().starts_with('{') {
+                    **right = array(&text, None)?;
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What is changed after the children are.
+pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
+    match expression {
+        Expr::Collate { expr, .. } => {
+            let inner = take(expr);
+            *expression = inner;
+        }
+        Expr::BinaryOp { op, .. } => {
+            if let BinaryOperator::PGCustomBinaryOperator(parts) = op {
+                *op = operator(parts)?;
+            }
+        }
+        Expr::Function(function) => {
+            strip_catalog(&mut function.name);
+            if matches!(function.args, FunctionArguments::Subquery(_)) {
+                return array_of_subquery(expression);
+            }
+        }
+        Expr::Cast { .. } => cast(expression),
+        Expr::Like { .. } | Expr::ILike { .. } => escape(expression)?,
+        Expr::SimilarTo { .. } => similar_to(expression)?,
+        Expr::AtTimeZone {
+            timestamp,
+            time_zone,
+        } => {
+            *expression = call("timezone", vec![take(time_zone), take(timestamp)]);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// An output column of an object type is shown as the object's name.
+pub(super) fn show_object_names(item: &mut SelectItem) {
+    let (SelectItem::UnnamedExpr(expression)
+    | SelectItem::ExprWithAlias {
+        expr: expression, ..
+    }) = item
+    else {
+        return;
+    };
+    let is_object =
+        matches!(expression, Expr::Cast { data_type, .. } if object_type(data_type).is_some());
+    if is_object {
+        let inner = std::mem::replace(expression, Expr::value(Value::Null));
+        *expression = Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(inner),
+            data_type: DataType::Text,
+            array: false,
+            format: None,
+        };
+    }
+}
+
+fn take(expression: &mut Expr) -> Expr {
+    std::mem::replace(expression, Expr::value(Value::Null))
+}
+
+fn string_constant(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Value(v) => match &v.value {
+            Value::SingleQuotedString(_)
+            | Value::EscapedStringLiteral(_)
+            | Value::DollarQuotedString(_) => v.value.clone().into_string(),
+            _ => None,
+        },
+        Expr::Nested(inner) => string_constant(inner),
+        _ => None,
+    }
+}
+
+/// `pg_catalog.f` is `f`, and a synonym is what it means.
+fn strip_catalog(name: &mut ObjectName) {
+    let is_catalog = name.0.len() == 2 && name.0[0].to_string().eq_ignore_ascii_case("pg_catalog");
+    if is_catalog {
+        name.0.remove(0);
+    }
+    if name.0.len() == 1 {
+        let plain = last_part(name);
+        if let Some((_, meaning)) = SYNONYMS.iter().find(|(n, _)| *n == plain) {
+            *name = ObjectName::from(vec![Ident::new(*meaning)]);
+        }
+    }
+}
+
+/// `OPERATOR(pg_catalog.~)`.
+fn operator(parts: &[String]) -> Result<BinaryOperator> {
+    let symbol = match parts {
+        [symbol] => symbol,
+        [schema, symbol] if schema.eq_ignore_ascii_case("pg_catalog") => symbol,
+        _ => return Err(no_operator(&parts.join("."))),
+    };
+    Ok(match symbol.as_str() {
+        "=" => BinaryOperator::Eq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "<" => BinaryOperator::Lt,
+        "<=" => BinaryOperator::LtEq,
+        ">" => BinaryOperator::Gt,
+        ">=" => BinaryOperator::GtEq,
+        "+" => BinaryOperator::Plus,
+        "-" => BinaryOperator::Minus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        "%" => BinaryOperator::Modulo,
+        "||" => BinaryOperator::StringConcat,
+        "~" => BinaryOperator::PGRegexMatch,
+        "~*" => BinaryOperator::PGRegexIMatch,
+        "!~" => BinaryOperator::PGRegexNotMatch,
+        "!~*" => BinaryOperator::PGRegexNotIMatch,
+        "~~" => BinaryOperator::PGLikeMatch,
+        "~~*" => BinaryOperator::PGILikeMatch,
+        "!~~" => BinaryOperator::PGNotLikeMatch,
+        "!~~*" => BinaryOperator::PGNotILikeMatch,
+        "@>" => BinaryOperator::AtArrow,
+        "<@" => BinaryOperator::ArrowAt,
+        "->" => BinaryOperator::Arrow,
+        "->>" => BinaryOperator::LongArrow,
+        other => return Err(no_operator(other)),
+    })
+}
+
+fn no_operator(symbol: &str) -> Error {
+    Error::new(
+        sqlstate::UNDEFINED_FUNCTION,
+        format!("operator does not exist: {symbol}"),
+    )
+}
+
+/// The suffix of the functions for an object type.
+fn object_type(data_type: &DataType) -> Option<&'static str> {
+    let name = match data_type {
+        DataType::Regclass => "regclass".to_owned(),
+        DataType::Custom(name, _) => last_part(name),
+        _ => return None,
+    };
+    OBJECT_TYPES
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, suffix)| *suffix)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Text | DataType::Varchar(_) | DataType::CharacterVarying(_) => true,
+        DataType::Custom(name, _) => {
+            matches!(last_part(name).as_str(), "text" | "varchar" | "name")
+        }
+        _ => false,
+    }
+}
+
+/// `x::regclass` gives the object's number, `x::regclass::text` its name; `x::uuid` parses.
+fn cast(expression: &mut Expr) {
+    let Expr::Cast {
+        expr, data_type, ..
+    } = expression
+    else {
+        return;
+    };
+    if let Some(suffix) = object_type(data_type) {
+        let inner = take(expr);
+        *expression = call(&format!("to_{suffix}_oid"), vec![inner]);
+    } else if is_text(data_type) {
+        if let Some(suffix) = object_function(expr) {
+            let inner = take(expr);
+            *expression = call(&format!("oid_to_{suffix}_text"), vec![inner]);
+        }
+    } else if matches!(data_type, DataType::Uuid)
+        || matches!(data_type, DataType::Custom(name, _) if last_part(name) == "uuid")
+    {
+        let inner = take(expr);
+        *expression = call("to_uuid", vec![inner]);
+    }
+}
+
+/// The object type of a call that [`cast`] made of an inner cast.
+fn object_function(expression: &Expr) -> Option<&'static str> {
+    match expression {
+        Expr::Nested(inner) => object_function(inner),
+        Expr::Function(f) => {
+            let name = last_part(&f.name);
+            let suffix = name.strip_prefix("to_")?.strip_suffix("_oid")?;
+            OBJECT_TYPES
+                .iter()
+                .find(|(_, s)| *s == suffix)
+                .map(|(_, s)| *s)
+        }
+        _ => None,
+    }
+}
+
+/// A string constant of a type whose text form DataFusion does not read.
+fn constant_of(text: &str, data_type: &DataType) -> Result<Option<Expr>> {
+    match data_type {
+        DataType::Bytea => bytea(text).map(Some),
+        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
+            array(text, Some(item)).map(Some)
+        }
+        DataType::Timestamp(..) => Ok(complete_timestamp(text).map(|complete| Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(string(complete)),
+            data_type: data_type.clone(),
+            array: false,
+            format: None,
+        })),
+        _ => Ok(None),
+    }
+}
+
+/// A timestamp's text with what PostgreSQL lets one leave out (seconds, minutes of the zone) put
+/// in; `None` if nothing is missing, or for texts that are no such form.
+fn complete_timestamp(text: &str) -> Option<String> {
+    let trimmed = text.trim();
+    if trimmed.eq_ignore_ascii_case("epoch") {
+        return Some("1970-01-01 00:00:00+00:00".to_owned());
+    }
+    let (date, rest) = trimmed.split_once([' ', 'T'])?;
+    let rest = rest.trim();
+    let zone_at = rest.find(['+', '-', 'Z', 'z', ' ']).unwrap_or(rest.len());
+    let (time, zone) = rest.split_at(zone_at);
+    let zone = zone.trim();
+    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let time = match time.split(':').collect::<Vec<_>>()[..] {
+        [hour] if is_number(hour) && !hour.is_empty() => format!("{hour:0>2}:00:00"),
+        [hour, minute] if is_number(hour) && is_number(minute) => {
+            format!("{hour:0>2}:{minute}:00")
+        }
+        [hour, minute, second] => format!("{hour:0>2}:{minute}:{second}"),
+        _ => return None,
+    };
+    let zone = match zone.strip_prefix(['+', '-']) {
+        Some(hours) if is_number(hours) && hours.len() <= 2 => {
+            format!("{}{hours:0>2}:00", &zone[..1])
+        }
+        _ if zone.eq_ignore_ascii_case("utc") || zone.eq_ignore_ascii_case("gmt") => "Z".to_owned(),
+        _ => zone.to_owned(),
+    };
+    let complete = format!("{date} {time}{zone}");
+    (complete != trimmed).then_some(complete)
+}
+
+/// `'\x00ff'`, or PostgreSQL's older form with octal escapes.
+fn bytea(text: &str) -> Result<Expr> {
+    let invalid = || {
+        Error::new(
+            sqlstate::INVALID_TEXT,
+            "invalid input syntax for type bytea",
+        )
+    };
+    let hex = match text.strip_prefix("\\x") {
+        Some(digits) => {
+            let digits: String = digits.chars().filter(|c| !c.is_whitespace()).collect();
+            if digits.len() % 2 != 0 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+                return Err(Error::new(
+                    sqlstate::INVALID_PARAMETER_VALUE,
+                    "invalid hexadecimal data",
+                ));
+            }
+            digits
+        }
+        None => {
+            let mut bytes = Vec::new();
+            let mut rest = text.as_bytes();
+            while let [first, tail @ ..] = rest {
+                rest = tail;
+                if *first != b'\\' {
+                    bytes.push(*first);
+                    continue;
+                }
+                match rest {
+                    [b'\\', tail @ ..] => {
+                        bytes.push(b'\\');
+                        rest = tail;
+                    }
+                    [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
+                        bytes.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                        rest = tail;
+                    }
+                    _ => return Err(invalid()),
+                }
+            }
+            bytes.iter().map(|b| format!("{b:02x}")).collect()
+        }
+    };
+    Ok(Expr::value(Value::HexStringLiteral(hex)))
+}
+
+/// `'{a,"b c",NULL}'`, one dimension, each element cast to the item type.
+fn array(text: &str, item: Option<&DataType>) -> Result<Expr> {
+    let malformed = || {
+        Error::new(
+            sqlstate::INVALID_TEXT,
+            format!("malformed array literal: \"{text}\""),
+        )
+    };
+    let body = text
+        .trim()
+        .strip_prefix('{')
+        .and_then(|t| t.strip_suffix('}'))
+        .ok_or_else(malformed)?;
+    let elements = array_elements(body).ok_or_else(malformed)?;
+    let typed = |e: Expr| match item {
+        None => e,
+        Some(item) => Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(e),
+            data_type: item.clone(),
+            array: false,
+            format: None,
+        },
+    };
+    let is_empty = elements.is_empty();
+    let elem = elements
+        .into_iter()
+        .map(|e| typed(e.map_or_else(|| Expr::value(Value::Null), string)))
+        .collect();
+    let literal = Expr::Array(ast::Array { elem, named: true });
+    Ok(match item {
+        // An array of nothing has a type only through the cast.
+        Some(item) if is_empty => Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(literal),
+            data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(
+                Box::new(item.clone()),
+                None,
+            )),
+            array: false,
+            format: None,
+        },
+        _ => literal,
+    })
+}
+
+/// Elements of an array literal's inside; `None` for NULL. `None` as a whole: malformed.
+fn array_elements(body: &str) -> Option<Vec<Option<String>>> {
+    if body.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    let mut elements = Vec::new();
+    let mut characters = body.chars().peekable();
+    loop {
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        let mut element = String::new();
+        let quoted = characters.next_if_eq(&'"').is_some();
+        loop {
+            match characters.next() {
+                Some('\\') => element.push(characters.next()?),
+                Some('"') if quoted => break,
+                Some('{' | '}' | '"') if !quoted => return None,
+                Some(',') if !quoted => {
+                    elements.push(unquoted(&element)?);
+                    element.clear();
+                    while characters.next_if(|c| c.is_whitespace()).is_some() {}
+                    if characters.peek() == Some(&'"') {
+                        break;
+                    }
+                }
+                Some(c) => element.push(c),
+                None if quoted => return None,
+                None => {
+                    elements.push(unquoted(&element)?);
+                    return Some(elements);
+                }
+            }
+        }
+        if quoted {
+            elements.push(Some(element));
+            while characters.next_if(|c| c.is_whitespace()).is_some() {}
+            match characters.next() {
+                None => return Some(elements),
+                Some(',') => {}
+                Some(_) => return None,
+            }
+        }
+    }
+}
+
+fn unquoted(element: &str) -> Option<Option<String>> {
+    let element = element.trim();
+    match element {
+        "" => None,
+        e if e.eq_ignore_ascii_case("null") => Some(None),
+        e => Some(Some(e.to_owned())),
+    }
+}
+
+/// `ARRAY(SELECT …)`. The subquery's ORDER BY becomes the aggregate's, since a relation has no
+/// order of its own:
+///
+/// ```text
+/// ARRAY(SELECT x FROM t ORDER BY y DESC)
+///   → (SELECT array_agg(element ORDER BY order_1 DESC)
+///      FROM (SELECT x, y AS order_1 FROM t ORDER BY y DESC) AS elements (element, order_1))
+/// ```
+fn array_of_subquery(expression: &mut Expr) -> Result<()> {
+    let Expr::Function(function) = expression else {
+        return Ok(());
+    };
+    if last_part(&function.name) != "array" {
+        return Err(Error::new(
+            sqlstate::SYNTAX_ERROR,
+            format!(
+                "a query as the argument of {} needs parentheses of its own",
+                function.name
+            ),
+        ));
+    }
+    let FunctionArguments::Subquery(mut query) =
+        std::mem::replace(&mut function.args, FunctionArguments::None)
+    else {
+        return Ok(());
+    };
+    let orders = order_columns(&mut query);
+    let mut element = call("array_agg", vec![Expr::Identifier(Ident::new("element"))]);
+    if let Expr::Function(aggregate) = &mut element {
+        if let FunctionArguments::List(list) = &mut aggregate.args {
+            if !orders.is_empty() {
+                list.clauses
+                    .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
+            }
+        }
+    }
+    let mut columns = vec![Ident::new("element")];
+    columns.extend(orders.iter().filter_map(|order| match &order.expr {
+        Expr::Identifier(ident) if ident.value != "element" => Some(ident.clone()),
+        _ => None,
+    }));
+    let mut aggregate: Query = template("SELECT element FROM input");
+    if let SetExpr::Select(select) = aggregate.body.as_mut() {
+        select.projection = vec![SelectItem::UnnamedExpr(element)];
+        if let Some(from) = select.from.first_mut() {
+            from.relation = TableFactor::Derived {
+                lateral: false,
+                subquery: query,
+                alias: Some(TableAlias {
+                    explicit: true,
+                    name: Ident::new("elements"),
+                    columns: columns
+                        .into_iter()
+                        .map(|name| TableAliasColumnDef {
+                            name,
+                            data_type: None,
+                        })
+                        .collect(),
+                    at: None,
+                }),
+                sample: None,
+            };
+        }
+    }
+    *expression = Expr::Subquery(Box::new(aggregate));
+    Ok(())
+}
+
+/// The order of a subquery of one column as an order over its columns; an order by something
+/// else than the column adds that as a column. Empty where the query's form does not allow it.
+fn order_columns(query: &mut Query) -> Vec<ast::OrderByExpr> {
+    let Some(ast::OrderByKind::Expressions(orders)) = query.order_by.as_ref().map(|o| &o.kind)
+    else {
+        return Vec::new();
+    };
+    let mut orders = orders.clone();
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return Vec::new();
+    };
+    let [SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. }] =
+        select.projection.as_slice()
+    else {
+        return Vec::new();
+    };
+    let output = output.clone();
+    let output_name = match &select.projection[0] {
+        SelectItem::ExprWithAlias { alias, .. } => Some(Expr::Identifier(alias.clone())),
+        _ => None,
+    };
+    for (index, order) in orders.iter_mut().enumerate() {
+        let is_first = matches!(&order.expr, Expr::Value(v)
+            if matches!(&v.value, Value::Number(n, _) if n.to_string() == "1"));
+        let is_output =
+            is_first || order.expr == output || output_name.as_ref() == Some(&order.expr);
+        let name = if is_output {
+            Ident::new("element")
+        } else if select.distinct.is_some() {
+            return Vec::new();
+        } else {
+            let name = Ident::new(format!("order_{}", index + 1));
+            select.projection.push(SelectItem::ExprWithAlias {
+                expr: order.expr.clone(),
+                alias: name.clone(),
+            });
+            name
+        };
+        order.expr = Expr::Identifier(name);
+    }
+    orders
+}
+
+/// `LIKE … ESCAPE c`: the engine's escape is always a backslash.
+fn escape(expression: &mut Expr) -> Result<()> {
+    let (Expr::Like {
+        pattern,
+        escape_char,
+        ..
+    }
+    | Expr::ILike {
+        pattern,
+        escape_char,
+        ..
+    }) = expression
+    else {
+        return Ok(());
+    };
+    let Some(given) = escape_char.take() else {
+        return Ok(());
+    };
+    let escape = escape_text(&given)?;
+    if escape == "\\" {
+        return Ok(());
+    }
+    let original = take(pattern);
+    **pattern = match string_constant(&original) {
+        Some(text) => string(patterns::like_escape(&text, &escape)?),
+        None => call("like_escape", vec![original, string(escape)]),
+    };
+    Ok(())
+}
+
+fn escape_text(given: &ValueWithSpan) -> Result<String> {
+    given.value.clone().into_string().ok_or_else(|| {
+        Error::new(
+            sqlstate::SYNTAX_ERROR,
+            "ESCAPE needs a string of one character",
+        )
+    })
+}
+
+/// `x SIMILAR TO p` is `x ~ regular expression of p`.
+fn similar_to(expression: &mut Expr) -> Result<()> {
+    let Expr::SimilarTo {
+        negated,
+        expr,
+        pattern,
+        escape_char,
+    } = expression
+    else {
+        return Ok(());
+    };
+    let escape = match escape_char.take() {
+        Some(given) => escape_text(&given)?,
+        None => "\\".to_owned(),
+    };
+    let op = if *negated {
+        BinaryOperator::PGRegexNotMatch
+    } else {
+        BinaryOperator::PGRegexMatch
+    };
+    let original = take(pattern);
+    let right = match string_constant(&original) {
+        Some(text) => string(patterns::similar_to_regex(&text, &escape)?),
+        None => call("similar_to_escape", vec![original, string(escape)]),
+    };
+    *expression = Expr::BinaryOp {
+        left: Box::new(take(expr)),
+        op,
+        right: Box::new(right),
+    };
+    Ok(())
+}

@@ -1,0 +1,460 @@
+//! Property tests of runs and the store against an ordered map, with spills and reopening.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BinaryArray};
+use uuid::Uuid;
+
+use super::*;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A small generator of numbers (xorshift), so that a failure repeats from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+fn full_key(table: TableId, key: &[u8]) -> Vec<u8> {
+    [&table.0.to_be_bytes(), key].concat()
+}
+
+fn run_of(entries: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Run {
+    let mut builder = RunBuilder::new();
+    for (key, value) in entries {
+        builder.push(key, value.as_deref());
+    }
+    builder.finish()
+}
+
+fn entries_of(run: &Run) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    (0..run.len())
+        .map(|index| {
+            (
+                run.key(index).to_vec(),
+                run.value(index).map(<[u8]>::to_vec),
+            )
+        })
+        .collect()
+}
+
+const TABLES: [TableId; 4] = [TableId(1), TableId(2), TableId(500), TableId(u64::MAX)];
+
+/// Random entries: keys of one to three bytes (also 0xff and empty), puts and deletes.
+fn random_entries(random: &mut Random, count: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    (0..count)
+        .map(|_| {
+            let table = TABLES[random.below(4) as usize];
+            let length = random.below(4) as usize;
+            let key: Vec<u8> = (0..length)
+                .map(|_| [0, 1, 7, 0x80, 0xff][random.below(5) as usize])
+                .collect();
+            let value = (random.below(3) > 0).then(|| {
+                let length = random.below(20) as usize;
+                vec![random.below(256) as u8; length]
+            });
+            (full_key(table, &key), value)
+        })
+        .collect()
+}
+
+fn apply_to_model(model: &mut Model, entries: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+    for (key, value) in entries {
+        match value {
+            Some(value) => model.insert(key.clone(), value.clone()),
+            None => model.remove(key),
+        };
+    }
+}
+
+fn drop_from_model(model: &mut Model, table: TableId) {
+    model.retain(|key, _| key[..8] != table.0.to_be_bytes());
+}
+
+fn table_of_model(model: &Model, table: TableId) -> Vec<(Vec<u8>, Vec<u8>)> {
+    model
+        .iter()
+        .filter(|(key, _)| key[..8] == table.0.to_be_bytes())
+        .map(|(key, value)| (key[8..].to_vec(), value.clone()))
+        .collect()
+}
+
+fn scan_all(
+    snapshot: &StateSnapshot,
+    table: TableId,
+    lower: Option<&[u8]>,
+    upper: Option<&[u8]>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut scan = snapshot.scan(table, lower, upper).unwrap();
+    let mut found = Vec::new();
+    while scan.advance().unwrap() {
+        found.push((scan.key().to_vec(), scan.value().to_vec()));
+    }
+    assert!(!scan.advance().unwrap(), "the end stays the end");
+    found
+}
+
+/// Compares a snapshot with the model: scans, bounded scans, look-ups of present and absent keys.
+fn check(snapshot: &StateSnapshot, model: &Model, random: &mut Random) {
+    for table in TABLES {
+        let expected = table_of_model(model, table);
+        assert_eq!(scan_all(snapshot, table, None, None), expected);
+        assert_eq!(snapshot.is_table_empty(table).unwrap(), expected.is_empty());
+        let bounds: Vec<Vec<u8>> = (0..2)
+            .map(|_| {
+                (0..random.below(3))
+                    .map(|_| random.below(256) as u8)
+                    .collect()
+            })
+            .collect();
+        let within: Vec<_> = expected
+            .iter()
+            .filter(|(key, _)| *key >= bounds[0] && *key < bounds[1])
+            .cloned()
+            .collect();
+        assert_eq!(
+            scan_all(snapshot, table, Some(&bounds[0]), Some(&bounds[1])),
+            within
+        );
+        let mut keys: Vec<Vec<u8>> = expected.iter().map(|(key, _)| key.clone()).collect();
+        keys.extend((0..10).map(|_| vec![random.below(256) as u8; random.below(4) as usize]));
+        keys.sort();
+        let found = snapshot
+            .get_many(table, &BinaryArray::from_iter_values(&keys))
+            .unwrap();
+        for (index, key) in keys.iter().enumerate() {
+            let wanted = model.get(&full_key(table, key));
+            let got = (!found.is_null(index)).then(|| found.value(index).to_vec());
+            assert_eq!(got.as_ref(), wanted, "{key:?} of {table:?}");
+        }
+    }
+}
+
+#[test]
+fn merge_keeps_the_newest_entry_and_drops_what_it_may() {
+    for seed in 1..200 {
+        let mut random = Random(seed * 0x9e37_79b9);
+        let mut runs = Vec::new();
+        let mut with_tombstones = BTreeMap::new();
+        for _ in 0..random.below(9) {
+            let count = random.below(60);
+            let entries = random_entries(&mut random, count);
+            let mut run = run_of(&entries);
+            if random.below(4) == 0 {
+                let table = TABLES[random.below(4) as usize];
+                run.drop_tables(&[table]);
+                with_tombstones.retain(|key: &Vec<u8>, _| key[..8] != table.0.to_be_bytes());
+            }
+            with_tombstones.extend(entries);
+            runs.insert(0, run);
+        }
+        let newest_first: Vec<&Run> = runs.iter().collect();
+        let merged = Run::merge(&newest_first, false);
+        assert_eq!(entries_of(&merged), with_tombstones, "seed {seed}");
+        let live = Run::merge(&newest_first, true);
+        with_tombstones.retain(|_, value| value.is_some());
+        assert_eq!(entries_of(&live), with_tombstones, "seed {seed}");
+        assert!(live.dropped_tables().is_empty());
+        let again = Run::decode(&merged.encode()).unwrap();
+        assert_eq!(entries_of(&again), entries_of(&merged));
+        assert_eq!(again.dropped_tables(), merged.dropped_tables());
+    }
+}
+
+#[test]
+fn concat_joins_ascending_tables() {
+    let part = |table: u64, keys: &[&[u8]]| {
+        let mut builder = RunBuilder::new();
+        for key in keys {
+            builder.push(&full_key(TableId(table), key), Some(key));
+        }
+        builder.finish()
+    };
+    let all = Run::concat(vec![
+        Run::default(),
+        part(1, &[b"a", b"b"]),
+        part(2, &[]),
+        part(3, &[b"", b"z"]),
+    ]);
+    assert_eq!(all.len(), 4);
+    assert_eq!(all.key(2), full_key(TableId(3), b""));
+    assert_eq!(all.value(3), Some(&b"z"[..]));
+    assert_eq!(all.table_range(TableId(1)), 0..2);
+    assert_eq!(all.table_range(TableId(2)), 2..2);
+    assert_eq!(all.lower_bound(0, &full_key(TableId(3), b"b")), 3);
+}
+
+#[test]
+fn damaged_run_files_are_told_and_cost_no_memory() {
+    let mut random = Random(7);
+    let mut run = run_of(&random_entries(&mut random, 300));
+    run.drop_tables(&[TableId(9)]);
+    let whole = run.encode();
+    for cut in 0..whole.len() {
+        assert!(Run::decode(&whole[..cut]).is_err(), "cut at {cut}");
+    }
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << random.below(8);
+        assert!(Run::decode(&flipped).is_err(), "flipped at {at}");
+    }
+    for _ in 0..2_000 {
+        let length = random.below(200) as usize;
+        let mut garbage: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
+        if length > 40 {
+            garbage[..8].copy_from_slice(&whole[..8]);
+            garbage[length - 4..].copy_from_slice(b"TMRN");
+        }
+        assert!(Run::decode(&garbage).is_err());
+    }
+    assert!(Run::decode(&Run::default().encode()).unwrap().is_empty());
+}
+
+fn options(limit_bytes: usize, spill_bytes: usize) -> StateStoreOptions {
+    StateStoreOptions {
+        budget: MemoryBudget::new(limit_bytes),
+        spill_bytes,
+    }
+}
+
+/// Seeds of the store's property test; more with `TIDEMILL_SEEDS`.
+fn seeds() -> u64 {
+    let more = std::env::var("TIDEMILL_SEEDS").ok();
+    more.and_then(|seeds| seeds.parse().ok()).unwrap_or(25)
+}
+
+#[test]
+fn store_equals_a_map_over_spills_merges_snapshots_and_reopening() {
+    for seed in 1..seeds() {
+        let mut random = Random(seed * 0x9e37_79b9_7f4a);
+        let folder = tempfile::tempdir().unwrap();
+        let identity = Uuid::from_u128(u128::from(seed));
+        // Some stores spill every other batch, some never.
+        let spill_bytes = [1 << 10, 8 << 10, 1 << 30][random.below(3) as usize];
+        let open =
+            || StateStore::open(folder.path(), identity, options(1 << 30, spill_bytes)).unwrap();
+        let mut store = open();
+        let mut model = Model::new();
+        let mut kept_runs: Vec<(u64, Arc<Run>)> = Vec::new();
+        let mut snapshots = Vec::new();
+        for batch_id in 0..120u64 {
+            let count = random.below(40);
+            let entries = random_entries(&mut random, count);
+            let mut run = run_of(&entries);
+            if random.below(10) == 0 {
+                let table = TABLES[random.below(4) as usize];
+                run.drop_tables(&[table]);
+                drop_from_model(&mut model, table);
+            }
+            apply_to_model(&mut model, &entries);
+            let run = Arc::new(run);
+            kept_runs.push((batch_id, Arc::clone(&run)));
+            store.apply(batch_id, run).unwrap();
+            assert_eq!(store.snapshot().batch_id(), Some(batch_id));
+            if random.below(8) == 0 {
+                snapshots.push((store.snapshot(), model.clone()));
+            }
+            if random.below(4) == 0 {
+                check(&store.snapshot(), &model, &mut random);
+            }
+            if random.below(30) == 0 {
+                // A restart: readers let go, the cold tier says where it stands.
+                for (snapshot, model) in snapshots.drain(..) {
+                    check(&snapshot, &model, &mut random);
+                }
+                drop(store);
+                store = open();
+                let cold = store.cold_batch();
+                for (batch_id, run) in &kept_runs {
+                    if cold.is_none_or(|cold| *batch_id > cold) {
+                        store.apply(*batch_id, Arc::clone(run)).unwrap();
+                    }
+                }
+                check(&store.snapshot(), &model, &mut random);
+            }
+        }
+        store.wait_until_idle().unwrap();
+        check(&store.snapshot(), &model, &mut random);
+        for (snapshot, model) in snapshots {
+            check(&snapshot, &model, &mut random);
+        }
+        assert!(store.stats().memory_runs <= 10, "{:?}", store.stats());
+    }
+}
+
+#[test]
+fn identity_guards_local_files_and_destroy_forgets_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("p");
+    let (mine, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let store = StateStore::open(&dir, mine, options(1 << 30, 1 << 30)).unwrap();
+    assert_eq!(store.cold_batch(), None);
+    let mut base = RunBuilder::new();
+    base.push(&full_key(TableId(1), b"k"), Some(b"old"));
+    store.ingest_base(7, base.finish()).unwrap();
+    assert_eq!(store.cold_batch(), Some(7));
+    assert!(
+        store.apply(7, Arc::new(Run::default())).is_err(),
+        "batches ascend"
+    );
+    let reader = store.snapshot();
+    drop(store);
+    drop(reader);
+    let error = StateStore::open(&dir, other, options(1 << 30, 1 << 30)).unwrap_err();
+    assert_eq!(error.kind(), crate::error::ErrorKind::Damaged);
+    let store = StateStore::open(&dir, mine, options(1 << 30, 1 << 30)).unwrap();
+    assert_eq!(store.snapshot().batch_id(), Some(7));
+    let reader = store.snapshot();
+    drop(store);
+    // A reader that still holds the old files does not keep the next store from starting empty.
+    StateStore::destroy(&dir).unwrap();
+    let store = StateStore::open(&dir, other, options(1 << 30, 1 << 30)).unwrap();
+    assert_eq!(store.cold_batch(), None);
+    store.ingest_base(1, Run::default()).unwrap();
+    let keys = BinaryArray::from_iter_values([b"k"]);
+    assert_eq!(reader.get_many(TableId(1), &keys).unwrap().value(0), b"old");
+    assert!(
+        store
+            .snapshot()
+            .get_many(TableId(1), &keys)
+            .unwrap()
+            .is_null(0)
+    );
+}
+
+#[test]
+fn memory_is_accounted_for_and_freed() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(1 << 30, 1 << 30);
+    let budget = Arc::clone(&options.budget);
+    let store = StateStore::open(folder.path(), Uuid::nil(), options).unwrap();
+    let mut random = Random(3);
+    for batch_id in 0..50 {
+        store
+            .apply(batch_id, Arc::new(run_of(&random_entries(&mut random, 50))))
+            .unwrap();
+    }
+    store.wait_until_idle().unwrap();
+    assert_eq!(budget.used_bytes() as u64, store.stats().memory_bytes);
+    assert!(budget.used_bytes() > 0);
+    drop(store);
+    assert_eq!(budget.used_bytes(), 0);
+}
+
+#[test]
+fn spills_when_the_shared_budget_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(40 << 20, 1 << 30);
+    let budget = Arc::clone(&options.budget);
+    let store = StateStore::open(folder.path(), Uuid::nil(), options).unwrap();
+    let value = vec![7u8; 1_000];
+    for batch_id in 0..40u64 {
+        let mut builder = RunBuilder::new();
+        for row in 0..2_000u64 {
+            let key = full_key(TableId(4), &(row * 40 + batch_id).to_be_bytes());
+            builder.push(&key, Some(&value));
+        }
+        store.apply(batch_id, Arc::new(builder.finish())).unwrap();
+    }
+    store.wait_until_idle().unwrap();
+    assert!(store.cold_batch().is_some(), "it spilled");
+    assert!(!budget.is_over(), "{} bytes in use", budget.used_bytes());
+    let mut scan = store.snapshot().scan(TableId(4), None, None).unwrap();
+    let mut rows = 0u64;
+    while scan.advance().unwrap() {
+        assert_eq!(scan.key(), rows.to_be_bytes());
+        rows += 1;
+    }
+    assert_eq!(rows, 80_000);
+}
+
+#[test]
+fn history_store_scans_both_ways_and_deletes_ranges() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SystemStore::open(folder.path()).unwrap();
+    let pairs: Vec<_> = (0..100u8).map(|n| (vec![b'm', n], vec![n; 3])).collect();
+    store.put_all(&pairs, true).unwrap();
+    store.put_all(&[(vec![b'n'], vec![])], false).unwrap();
+    let newest = store.scan(b"m", b"n", true, 2).unwrap();
+    assert_eq!(newest, vec![pairs[99].clone(), pairs[98].clone()]);
+    assert_eq!(
+        store.scan(&[b'm', 10], &[b'm', 13], false, 99).unwrap(),
+        pairs[10..13]
+    );
+    store.delete_range(&[b'm', 0], &[b'm', 98]).unwrap();
+    drop(store);
+    let store = SystemStore::open(folder.path()).unwrap();
+    assert_eq!(store.scan(b"m", b"n", false, 99).unwrap(), pairs[98..]);
+    assert_eq!(store.get(b"n").unwrap(), Some(vec![]));
+    assert_eq!(store.get(&[b'm', 5]).unwrap(), None);
+    assert!(store.scan(b"z", b"a", false, 9).unwrap().is_empty());
+}
+
+/// Prints rates; run with `--ignored --nocapture` on a quiet machine.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn measure_apply_look_up_and_scan() {
+    use crate::clock::Clock;
+    let clock = crate::clock::SystemClock::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let store = StateStore::open(folder.path(), Uuid::nil(), options(8 << 30, 64 << 20)).unwrap();
+    let keys: Vec<[u8; 16]> = (0..100_000u64)
+        .map(|n| {
+            let mut key = [0; 16];
+            key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+            key
+        })
+        .collect();
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    let look_up = BinaryArray::from_iter_values(&sorted);
+    let run_at = |batch_id: u64| {
+        let mut builder = RunBuilder::new();
+        for key in &sorted {
+            builder.push(&full_key(TableId(1), key), Some(&[batch_id as u8; 24]));
+        }
+        Arc::new(builder.finish())
+    };
+    let report = |what: &str, clock: &Arc<dyn Clock>, work: &mut dyn FnMut()| {
+        let start = clock.monotonic();
+        work();
+        eprintln!("{what}: {:?}", clock.monotonic() - start);
+    };
+    for batch_id in 0..20 {
+        let run = run_at(batch_id);
+        report("apply of 100k", &clock, &mut || {
+            store.apply(batch_id, run.clone()).unwrap()
+        });
+        let snapshot = store.snapshot();
+        report("get_many of 100k", &clock, &mut || {
+            snapshot.get_many(TableId(1), &look_up).unwrap();
+        });
+        report("scan", &clock, &mut || {
+            let mut scan = snapshot.scan(TableId(1), None, None).unwrap();
+            let mut rows = 0;
+            while scan.advance().unwrap() {
+                rows += scan.key().len() + scan.value().len();
+            }
+            assert_eq!(rows, 100_000 * 40);
+        });
+    }
+    store.wait_until_idle().unwrap();
+    eprintln!("{:?}", store.stats());
+    let run = run_at(50);
+    report("encode of 100k", &clock, &mut || drop(run.encode()));
+    let bytes = run.encode();
+    report("decode of 100k", &clock, &mut || {
+        drop(Run::decode(&bytes).unwrap())
+    });
+}

@@ -1,0 +1,174 @@
+//! A real Kafka broker (KRaft, one node): exact offsets, kills of the server, the broker away and back.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+
+use crate::harness::{Server, run};
+use crate::tools::{Process, free_port, is_there, tools_dir, wait_for_port};
+
+struct Broker {
+    dir: tempfile::TempDir,
+    jars: PathBuf,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Broker {
+    fn start(jars: PathBuf) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (port, controller) = (free_port(), free_port());
+        let properties = format!(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+             offsets.topic.replication.factor=1\nlog.dirs={}\n",
+            dir.path().join("log").display()
+        );
+        std::fs::write(dir.path().join("server.properties"), properties).expect("written");
+        let mut broker = Self {
+            dir,
+            jars,
+            port,
+            process: None,
+        };
+        let status = broker
+            .java("kafka.tools.StorageTool")
+            .args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"])
+            .arg(broker.dir.path().join("server.properties"))
+            .stdout(std::process::Stdio::null())
+            .status()
+            .expect("java runs");
+        assert!(status.success(), "formatting Kafka's storage: {status}");
+        broker.restart();
+        broker
+    }
+
+    fn java(&self, class: &str) -> Command {
+        let mut command = Command::new("java");
+        command.arg("-Xmx512m").arg("-cp").arg(self.jars.join("*")).arg(class);
+        command
+    }
+
+    fn restart(&mut self) {
+        let mut command = self.java("kafka.Kafka");
+        command.arg(self.dir.path().join("server.properties"));
+        self.process = Some(Process::spawn(&mut command));
+        wait_for_port(self.port, Duration::from_secs(60));
+    }
+
+    fn stop(&mut self) {
+        self.process = None;
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    async fn create_topic(&self, topic: &str, partitions: i32) {
+        let admin: AdminClient<_> =
+            ClientConfig::new().set("bootstrap.servers", self.address()).create().expect("a client");
+        let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+        let made = admin.create_topics([&new], &AdminOptions::new()).await.expect("an answer");
+        made.into_iter().for_each(|r| {
+            r.expect("the topic is created");
+        });
+    }
+
+    fn produce(&self, topic: &str, messages: impl Iterator<Item = (i32, String)>) {
+        let producer: BaseProducer =
+            ClientConfig::new().set("bootstrap.servers", self.address()).create().expect("a producer");
+        for (partition, payload) in messages {
+            let record = BaseRecord::<(), str>::to(topic).partition(partition).payload(&payload);
+            producer.send(record).expect("queued");
+        }
+        producer.flush(Duration::from_secs(30)).expect("delivered");
+    }
+}
+
+#[test]
+fn kafka_is_read_exactly_once_through_kills_and_an_outage() {
+    let jars = tools_dir().join("kafka/jars");
+    if !is_there(&jars, "Kafka") {
+        return;
+    }
+    run(async {
+        let mut broker = Broker::start(jars);
+        broker.create_topic("events.clicks", 3).await;
+        let message = |i: i64| ((i % 3) as i32, format!("{{\"user_id\": {}, \"amount\": {i}}}", i % 10));
+        broker.produce("events.clicks", (0..3000).map(message));
+        let mut server = Server::start();
+        server
+            .execute(&format!(
+                "CREATE STREAM clicks (user_id BIGINT NOT NULL, amount BIGINT,
+                   p INTEGER METADATA FROM 'partition', o BIGINT METADATA FROM 'offset')
+                 WITH (connector = 'kafka', brokers = '{}', topic = 'events.clicks', format = 'json',
+                       starting_offsets = 'earliest', max_offsets_per_trigger = 500);
+                 CREATE MATERIALIZED VIEW per_user WITH (trigger = '10 milliseconds') AS
+                   SELECT user_id, count(*) AS n, sum(amount) AS total FROM clicks GROUP BY user_id;
+                 CREATE MATERIALIZED VIEW places WITH (trigger = '10 milliseconds') AS
+                   SELECT p, count(*) AS n, count(DISTINCT o) AS offsets, max(o) AS last FROM clicks GROUP BY p",
+                broker.address()
+            ))
+            .await;
+        let within = Duration::from_secs(60);
+        let n = "SELECT coalesce(sum(n), 0)::bigint FROM per_user";
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            server.kill();
+            server.restart();
+        }
+        server.wait_for_value(n, "3000", within).await;
+        // The broker goes away: the view stays readable, the status says what is wrong.
+        broker.stop();
+        server
+            .wait_for_value(
+                "SELECT count(*) FROM streaming_queries WHERE stream_name = 'per_user' AND status = 'waiting for source'",
+                "1",
+                within,
+            )
+            .await;
+        assert_eq!(server.value(n).await, "3000");
+        broker.restart();
+        broker.produce("events.clicks", std::iter::once((0, "poison".to_owned())));
+        broker.produce("events.clicks", (3000..6000).map(message));
+        server.wait_for_value(n, "6000", within).await;
+        assert_eq!(
+            server.value("SELECT sum(total)::bigint FROM per_user").await,
+            (0..6000i64).sum::<i64>().to_string()
+        );
+        server.execute("FLUSH").await;
+        assert_eq!(
+            server.rows("SELECT p, n, offsets, last FROM places ORDER BY p").await,
+            [["0", "2000", "2000", "2000"], ["1", "2000", "2000", "1999"], ["2", "2000", "2000", "1999"]]
+        );
+        let dead = server.rows("SELECT DISTINCT error IS NOT NULL FROM streaming_dead_letters WHERE stream_name = 'clicks'").await;
+        assert_eq!(dead, [["t"]]);
+    });
+}
+
+#[test]
+fn an_unreachable_broker_is_told_and_harms_no_other_view() {
+    run(async {
+        let server = Server::start();
+        let port = free_port();
+        server
+            .execute(&format!(
+                "CREATE STREAM far (a BIGINT) WITH (connector = 'kafka', brokers = '127.0.0.1:{port}', topic = 't', format = 'json');
+                 CREATE STREAM near (a BIGINT);
+                 CREATE MATERIALIZED VIEW near_count AS SELECT count(*) AS n FROM near;
+                 INSERT INTO near VALUES (1), (2)"
+            ))
+            .await;
+        // Creating the view may have to wait for the broker; it must not hold anything else up.
+        let client = server.connect().await;
+        let create = client.batch_execute("CREATE MATERIALIZED VIEW far_count AS SELECT count(*) AS n FROM far");
+        tokio::time::timeout(Duration::from_secs(20), create).await.expect("an answer in time").ok();
+        server.wait_for_value("SELECT n FROM near_count", "2", Duration::from_secs(5)).await;
+    });
+}
