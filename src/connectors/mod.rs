@@ -6,6 +6,7 @@
 //! Absent by design: consumer groups, connector-side commits of progress, and any schedule; when
 //! to read is the engine's decision.
 
+mod bad_rows;
 pub mod changelog;
 pub mod chunks;
 pub mod files;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
+use super::bad_rows::BadRowPolicy;
 use super::files::FilesSource;
 use super::generator::GeneratorSource;
 use super::kafka::KafkaSource;
@@ -105,7 +106,16 @@ pub fn open_source(
         Some("kafka") => Arc::new(KafkaSource::open(object, options, environment)?),
         Some(other) => return Err(unknown_connector(other, "files, generator, kafka or socket")),
     };
-    Ok(source)
+    let settings = Settings::new(&object.name, options, &environment.secrets);
+    if let Some(schema_evolution) = settings.text("schema_evolution")?
+        && schema_evolution != "none"
+    {
+        settings.refuse_unsupported(&["schema_evolution"])?;
+    }
+    match connector {
+        None => Ok(source),
+        Some(_) => BadRowPolicy::wrap(source, &settings),
+    }
 }
 
 /// Opens a sink. `input` describes what it is fed; a bare schema means changes without a key.

@@ -89,13 +89,13 @@ impl<'a> Settings<'a> {
         self.parsed(name, "a size such as '128MB'", parse_bytes)
     }
 
-    /// One of a fixed set of words (without regard to case).
+    /// One of a fixed set of words, without regard to case; spaces count as underscores.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         self.parsed(name, &format!("one of {}", words.join(", ")), |text| {
             choices
                 .iter()
-                .find(|(word, _)| word.eq_ignore_ascii_case(text.trim()))
+                .find(|(word, _)| word.eq_ignore_ascii_case(&text.trim().replace(' ', "_")))
                 .map(|(_, value)| *value)
         })
     }
@@ -107,6 +107,17 @@ impl<'a> Settings<'a> {
             b"\\t" => Some(b'\t'),
             _ => None,
         })
+    }
+
+    /// Refuses options that are known elsewhere, but not built here: better than no effect.
+    pub fn refuse_unsupported(&self, names: &[&str]) -> Result<()> {
+        match names.iter().find(|name| self.options.contains_key(**name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::unsupported(format!(
+                "option \"{name}\" of \"{}\" is not supported",
+                self.object
+            ))),
+        }
     }
 
     /// All options whose names start with `prefix`, without it.

@@ -181,21 +181,18 @@ fn store_options(settings: &Settings<'_>) -> Result<Vec<(String, String)>> {
         })
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
         .collect();
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 11] = [
         "endpoint",
         "region",
         "access_key_id",
         "secret_access_key",
         "session_token",
         "allow_http",
-        "virtual_hosted_style_request",
         "skip_signature",
         "account_name",
         "account_key",
         "sas_token",
         "service_account_key",
-        "service_account_path",
-        "use_emulator",
     ];
     for name in NAMES {
         if let Some(value) = settings.text(name)? {

@@ -172,20 +172,13 @@ fn event(settings: &Settings<'_>) -> Result<Event> {
         ("auction", Event::Auction),
         ("person", Event::Person),
     ];
-    let chosen = match settings.choice("event", &events)? {
-        Some(event) => Some(event),
-        None => settings.choice("table", &events)?,
-    };
-    match chosen {
-        Some(event) => Ok(event),
-        None => Err(settings
-            .required("event")
-            .err()
-            .unwrap_or_else(|| settings.invalid("event", "bid, auction or person"))),
-    }
+    settings.required("event")?;
+    settings
+        .choice("event", &events)?
+        .ok_or_else(|| Error::internal("a required option is there"))
 }
 
-/// `start_time` and `interval`. With a rate, event time follows the clock by default; without, it
+/// `start_time` and `event_rate` (per second of event time). With a rate, event time follows the clock by default; without, it
 /// starts at a fixed moment, so that the same statement always makes the same rows.
 fn timeline(
     settings: &Settings<'_>,
@@ -197,17 +190,16 @@ fn timeline(
     let start = settings.parsed("start_time", "a timestamp", |text| {
         timestamp_us(text, EpochUnit::Auto)
     })?;
-    let interval = settings.duration("interval")?;
+    let event_rate = settings.count("event_rate")?.or(rows_per_second);
     let start_us = match (start, rows_per_second) {
         (Some(start), _) => start,
         (None, Some(_)) => object.created_at_us,
         (None, None) => timestamp_us(default_start, EpochUnit::Auto)
             .ok_or_else(|| Error::internal("the default start is a timestamp"))?,
     };
-    let interval_ns = match (interval, rows_per_second) {
-        (Some(interval), _) => u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
-        (None, Some(rate)) => (1_000_000_000 / rate).max(1),
-        (None, None) => default_interval_ns,
+    let interval_ns = match event_rate {
+        Some(rate) => (1_000_000_000 / rate.max(1)).max(1),
+        None => default_interval_ns,
     };
     Ok(Timeline {
         start_us,

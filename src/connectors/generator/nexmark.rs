@@ -4,7 +4,7 @@
 //! queries over data streams", 2002) with the parameters that stream processors compare by: of
 //! every 50 events 1 is a person, 3 are auctions, 46 are bids; 1 of 2 bids goes to a hot auction,
 //! 3 of 4 bids come from a hot bidder, 3 of 4 auctions from a hot seller; some 100 auctions are
-//! open at a time. Event n happens at `start_time` + n × `interval`.
+//! open at a time. Event n happens at `start_time` + n / `event_rate`.
 //!
 //! A stream shows one kind of event. Row k of a kind is always the same event of the whole
 //! sequence, so three streams with equal options are one consistent site. Columns are filled by

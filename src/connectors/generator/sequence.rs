@@ -7,7 +7,7 @@
 //! | other integer | 0 to 999, at random |
 //! | real, double, numeric | 0.00 to 999.99, at random |
 //! | text | `name-` and a key; the name is the column's, without `_id` or `_key` |
-//! | timestamp, timestamptz | `start_time` + n × `interval` |
+//! | timestamp, timestamptz | `start_time` + n / `event_rate` |
 //! | date, time | of that moment |
 //! | boolean, uuid, bytea, interval | at random |
 //! | json, jsonb | `{"row": n}` |

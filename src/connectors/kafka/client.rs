@@ -12,8 +12,9 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{Offset, TopicPartitionList};
 
-use super::offsets::{TopicWatermarks, Watermarks};
+use super::offsets::{TopicOffsets, TopicWatermarks, Watermarks};
 use crate::connectors::settings::Settings;
 use crate::error::{Error, Result, sqlstate};
 
@@ -94,6 +95,7 @@ impl Connection {
             .set("reconnect.backoff.max.ms", "2000")
             .set("topic.metadata.refresh.interval.ms", "30000");
         let named = [
+            ("group_id", "group.id"),
             ("security_protocol", "security.protocol"),
             ("sasl_mechanism", "sasl.mechanisms"),
             ("username", "sasl.username"),
@@ -213,6 +215,40 @@ impl Connection {
             all.insert(topic.clone(), marks);
         }
         Ok(all)
+    }
+
+    /// The first offsets of records at or after a time, in milliseconds; the end where there are
+    /// none.
+    pub fn offsets_at(
+        &self,
+        consumer: &KafkaConsumer,
+        watermarks: &TopicWatermarks,
+        time_ms: i64,
+    ) -> Result<TopicOffsets> {
+        let mut asked = TopicPartitionList::new();
+        for (topic, partitions) in watermarks {
+            for partition in partitions.keys() {
+                asked
+                    .add_partition_offset(topic, *partition, Offset::Offset(time_ms))
+                    .map_err(|e| self.error(&e, topic))?;
+            }
+        }
+        let answered = consumer
+            .offsets_for_times(asked, ANSWER_TIMEOUT)
+            .map_err(|e| self.error_after(consumer, &e))?;
+        let mut offsets = super::offsets::latest(watermarks);
+        for element in answered.elements() {
+            element
+                .error()
+                .map_err(|e| self.error(&e, element.topic()))?;
+            let place = offsets.get_mut(element.topic());
+            if let Offset::Offset(offset) = element.offset()
+                && let Some(place) = place.and_then(|p| p.get_mut(&element.partition()))
+            {
+                *place = offset;
+            }
+        }
+        Ok(offsets)
     }
 
     /// The error of a failed question, after a moment for the library to report its cause.

@@ -24,6 +24,7 @@ use self::client::{Connection, KafkaConsumer};
 use self::offsets::{StartingOffsets, TopicOffsets, TopicWatermarks};
 use self::read::{PartitionRange, Pool, ReadTask};
 use super::files::plan::tighter;
+use super::formats::values::{EpochUnit, timestamp_us};
 use super::formats::{FormatOptions, Layout, RecordDecoder};
 use super::settings::Settings;
 use super::{
@@ -56,6 +57,8 @@ struct Inner {
     metadata: Vec<Option<String>>,
     format: FormatOptions,
     starting: StartingOffsets,
+    /// `starting_timestamp`, milliseconds; comes before `starting`.
+    starting_ms: Option<i64>,
     fail_on_data_loss: bool,
     rows_max: Option<u64>,
     clock: ClockRef,
@@ -74,6 +77,7 @@ impl KafkaSource {
         environment: &ConnectorEnvironment,
     ) -> Result<Self> {
         let settings = Settings::new(&object.name, options, &environment.secrets);
+        settings.refuse_unsupported(&["topic_pattern", "min_partitions"])?;
         let topics: Vec<String> = settings
             .required("topic")?
             .split(',')
@@ -102,7 +106,7 @@ impl KafkaSource {
                 "'earliest', 'latest' or JSON such as '{\"topic\":{\"0\":42}}'",
                 StartingOffsets::parse,
             )?
-            .unwrap_or(StartingOffsets::Latest);
+            .unwrap_or(StartingOffsets::Earliest);
         let inner = Inner {
             connection: Connection::from_settings(&settings)?,
             topics,
@@ -110,6 +114,11 @@ impl KafkaSource {
             metadata,
             format: FormatOptions::from_settings(&settings, || Some("json"))?,
             starting,
+            starting_ms: settings
+                .parsed("starting_timestamp", "a timestamp", |text| {
+                    timestamp_us(text, EpochUnit::Auto)
+                })?
+                .map(|us| us.div_euclid(1_000)),
             fail_on_data_loss: settings.boolean("fail_on_data_loss")?.unwrap_or(true),
             rows_max: settings.count("max_offsets_per_trigger")?,
             clock: environment.clock.clone(),
@@ -220,7 +229,17 @@ impl Source for KafkaSource {
 
     async fn initial_offset(&self) -> Result<SourceOffset> {
         let watermarks = self.refresh().await?;
-        Ok(offsets::to_offset(&self.inner.starting.resolve(&watermarks)))
+        let start = match self.inner.starting_ms {
+            None => self.inner.starting.resolve(&watermarks),
+            Some(ms) => {
+                self.blocking(move |inner| {
+                    let consumer = inner.consumer()?;
+                    inner.connection.offsets_at(&consumer, &watermarks, ms)
+                })
+                .await?
+            }
+        };
+        Ok(offsets::to_offset(&start))
     }
 
     async fn latest_offset(&self) -> Result<SourceOffset> {

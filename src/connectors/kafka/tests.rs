@@ -148,9 +148,11 @@ async fn exact_ranges_again_and_again() {
     assert!(caught_up.unwrap().is_none());
     assert_eq!(
         broker.open(&[]).initial_offset().await.unwrap(),
-        latest,
-        "the default is to start at the end"
+        start,
+        "the default is to start at the beginning"
     );
+    let at_end = broker.open(&[("starting_offsets", "latest")]);
+    assert_eq!(at_end.initial_offset().await.unwrap(), latest);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,7 +48,10 @@ impl Shape {
         enum Wanted {
             Append,
             Changelog,
-            Complete,
+            Unsupported,
+        }
+        if settings.boolean("merge_schema")? == Some(true) {
+            settings.refuse_unsupported(&["merge_schema"])?;
         }
         let wanted = settings.choice(
             "mode",
@@ -56,13 +59,14 @@ impl Shape {
                 ("append", Wanted::Append),
                 ("changelog", Wanted::Changelog),
                 ("update", Wanted::Changelog),
-                ("complete", Wanted::Complete),
+                ("upsert", Wanted::Unsupported),
+                ("complete", Wanted::Unsupported),
             ],
         )?;
         let mode = match wanted {
-            Some(Wanted::Complete) => {
+            Some(Wanted::Unsupported) => {
                 return Err(Error::unsupported(format!(
-                    "mode 'complete' of sink \"{name}\" is not supported"
+                    "sink \"{name}\" has only the modes 'append' and 'changelog'"
                 ))
                 .hint("Use mode = 'changelog'."));
             }
