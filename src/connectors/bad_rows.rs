@@ -10,9 +10,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::settings::Settings;
-use super::{
-    Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef,
-};
+use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef};
 use crate::error::{Error, Result, sqlstate};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +55,9 @@ fn apply(policy: OnBadRow, mut chunk: SourceChunk) -> Result<SourceChunk> {
                     format!("cannot decode {}", letter.origin),
                 )
                 .detail(format!("{}.", letter.error))
-                .hint("To go on without such rows: ALTER STREAM … SET (on_bad_row = 'dead letter');"));
+                .hint(
+                    "To go on without such rows: ALTER STREAM … SET (on_bad_row = 'dead letter');",
+                ));
             }
         }
     }
@@ -153,6 +153,9 @@ mod tests {
         assert_eq!(error.primary(), "cannot decode a.json line 7");
         let dropped = apply(OnBadRow::Drop, chunk(2)).unwrap();
         assert!(dropped.dead_letters.len() == 2 && dropped.dead_letters[0].raw.is_empty());
-        assert_eq!(apply(OnBadRow::DeadLetter, chunk(1)).unwrap().dead_letters[0].raw, b"oops");
+        assert_eq!(
+            apply(OnBadRow::DeadLetter, chunk(1)).unwrap().dead_letters[0].raw,
+            b"oops"
+        );
     }
 }

@@ -104,7 +104,12 @@ pub fn open_source(
         Some("files") => Arc::new(FilesSource::open(object, options, environment)?),
         Some("generator") => Arc::new(GeneratorSource::open(object, options, environment)?),
         Some("kafka") => Arc::new(KafkaSource::open(object, options, environment)?),
-        Some(other) => return Err(unknown_connector(other, "files, generator, kafka or socket")),
+        Some(other) => {
+            return Err(unknown_connector(
+                other,
+                "files, generator, kafka or socket",
+            ));
+        }
     };
     let settings = Settings::new(&object.name, options, &environment.secrets);
     if let Some(schema_evolution) = settings.text("schema_evolution")?

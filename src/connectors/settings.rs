@@ -171,8 +171,7 @@ fn number_and_unit(text: &str) -> Option<(f64, String)> {
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
         .unwrap_or(text.len());
     let number: f64 = text[..end].replace('_', "").parse().ok()?;
-    (number.is_finite() && number >= 0.0)
-        .then(|| (number, text[end..].trim().to_ascii_lowercase()))
+    (number.is_finite() && number >= 0.0).then(|| (number, text[end..].trim().to_ascii_lowercase()))
 }
 
 /// A duration in words; see [`Settings::duration`].
@@ -214,10 +213,7 @@ mod tests {
 
     #[test]
     fn durations_and_sizes() {
-        assert_eq!(
-            parse_duration("10 seconds"),
-            Some(Duration::from_secs(10))
-        );
+        assert_eq!(parse_duration("10 seconds"), Some(Duration::from_secs(10)));
         assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(parse_duration("2"), Some(Duration::from_secs(2)));
         assert_eq!(parse_duration("2 fortnights"), None);
@@ -240,7 +236,13 @@ mod tests {
             settings.text("password").unwrap().as_deref(),
             Some("s3cr3t")
         );
-        assert!(!settings.count("rows").unwrap_err().to_string().contains("s3cr3t"));
+        assert!(
+            !settings
+                .count("rows")
+                .unwrap_err()
+                .to_string()
+                .contains("s3cr3t")
+        );
         let error = settings.text("key").unwrap_err();
         assert_eq!(error.sqlstate(), sqlstate::UNDEFINED_OBJECT);
     }

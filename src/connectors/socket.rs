@@ -346,7 +346,11 @@ enum Read {
 }
 
 /// Reads what is there; with rows gathered already, not longer than the gathering time.
-async fn read_some<S: AsyncRead + Unpin>(socket: &mut S, buffer: &mut [u8], gathered: bool) -> Read {
+async fn read_some<S: AsyncRead + Unpin>(
+    socket: &mut S,
+    buffer: &mut [u8],
+    gathered: bool,
+) -> Read {
     let read = if gathered {
         match tokio::time::timeout(GATHER, socket.read(buffer)).await {
             Err(_) => return Read::Nothing,
@@ -507,8 +511,11 @@ mod tests {
 
     fn lines(endpoint: &Endpoint) -> Lines {
         let layout = &endpoint.layout;
-        let decoder =
-            RecordDecoder::new(&endpoint.format, &layout.payload, &layout.payload_projection);
+        let decoder = RecordDecoder::new(
+            &endpoint.format,
+            &layout.payload,
+            &layout.payload_projection,
+        );
         Lines::new(decoder.unwrap(), endpoint.address())
     }
 
@@ -575,8 +582,21 @@ mod tests {
 
     #[test]
     fn options_are_checked() {
-        assert!(endpoint(&[("host", "h")], SqlType::Text).err().unwrap().primary().contains("port"));
+        assert!(
+            endpoint(&[("host", "h")], SqlType::Text)
+                .err()
+                .unwrap()
+                .primary()
+                .contains("port")
+        );
         let far = [("host", "h"), ("port", "70000")];
-        assert!(endpoint(&far, SqlType::Text).err().unwrap().detail_text().unwrap().contains("70000"));
+        assert!(
+            endpoint(&far, SqlType::Text)
+                .err()
+                .unwrap()
+                .detail_text()
+                .unwrap()
+                .contains("70000")
+        );
     }
 }

@@ -224,7 +224,14 @@ fn split_pattern(location: &str) -> (&str, Option<()>) {
 
 /// Names that hold no data: hidden ones, `_SUCCESS` and the like, and files still being written.
 fn is_data_name(name: &str) -> bool {
-    const TEMPORARY: [&str; 6] = [".tmp", ".temp", ".part", ".partial", ".crdownload", ".inprogress"];
+    const TEMPORARY: [&str; 6] = [
+        ".tmp",
+        ".temp",
+        ".part",
+        ".partial",
+        ".crdownload",
+        ".inprogress",
+    ];
     !name.starts_with(['.', '_'])
         && !name.ends_with('~')
         && !TEMPORARY.iter().any(|suffix| name.ends_with(suffix))
@@ -256,7 +263,9 @@ fn list_local(root: &Path, pattern: Option<&Pattern>) -> Result<Vec<FileEntry>> 
     let metadata = fs::metadata(root).map_err(|e| {
         let error = unreachable_location(&shown, &e);
         if e.kind() == io::ErrorKind::NotFound {
-            error.hint("Create the folder, or DROP the stream and create it with the right location.")
+            error.hint(
+                "Create the folder, or DROP the stream and create it with the right location.",
+            )
         } else {
             error
         }

@@ -102,12 +102,18 @@ impl<R: Read> RecordReader<R> {
             let bytes = &self.buffer[start..start + length];
             self.line += match self.end {
                 RecordEnd::Newline => 1,
-                RecordEnd::NewlineOutside(_) => bytes.iter().filter(|b| **b == b'\n').count() as u64,
+                RecordEnd::NewlineOutside(_) => {
+                    bytes.iter().filter(|b| **b == b'\n').count() as u64
+                }
             };
             let bytes = without_line_end(bytes);
             let overlong = bytes.len() > self.record_bytes_max;
             return Ok(Some(Record {
-                bytes: &bytes[..if overlong { BEGINNING_BYTES.min(bytes.len()) } else { bytes.len() }],
+                bytes: &bytes[..if overlong {
+                    BEGINNING_BYTES.min(bytes.len())
+                } else {
+                    bytes.len()
+                }],
                 length,
                 line,
                 overlong,
@@ -259,7 +265,12 @@ mod tests {
     #[test]
     fn an_overlong_record_is_cut_and_skipped() {
         for step in [1, 3, 64] {
-            let records = all(b"ok\n0123456789abcdefghij\nend\n", step, RecordEnd::Newline, 8);
+            let records = all(
+                b"ok\n0123456789abcdefghij\nend\n",
+                step,
+                RecordEnd::Newline,
+                8,
+            );
             assert_eq!(records.len(), 3, "{records:?}");
             assert!(records[1].2 && records[1].0.starts_with("01234567"));
             assert_eq!(records[2], ("end".to_owned(), 3, false));

@@ -250,7 +250,11 @@ fn common_timestamp(b: &[u8]) -> Option<i64> {
             return None;
         }
         for place in 0..6 {
-            let digit = if place < digits { b[at + place] - b'0' } else { 0 };
+            let digit = if place < digits {
+                b[at + place] - b'0'
+            } else {
+                0
+            };
             fraction_us = fraction_us * 10 + i64::from(digit);
         }
         at += digits;
@@ -321,7 +325,10 @@ mod tests {
         let at = |text| timestamp_us(text, EpochUnit::Auto);
         assert_eq!(at("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(at("2024-02-29 12:34:56.789"), Some(1_709_210_096_789_000));
-        assert_eq!(at("2024-02-29T12:34:56.1234567+02:00"), Some(1_709_202_896_123_456));
+        assert_eq!(
+            at("2024-02-29T12:34:56.1234567+02:00"),
+            Some(1_709_202_896_123_456)
+        );
         assert_eq!(at("1969-12-31T23:59:59.5Z"), Some(-500_000));
         assert_eq!(at("2024-02-29"), Some(1_709_164_800_000_000));
         assert_eq!(at("1709210096"), Some(1_709_210_096_000_000));

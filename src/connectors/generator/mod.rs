@@ -49,7 +49,8 @@ impl Timeline {
     #[inline]
     pub fn at_us(&self, number: u64) -> i64 {
         let passed_us = u128::from(number) * u128::from(self.interval_ns) / 1_000;
-        self.start_us.saturating_add(i64::try_from(passed_us).unwrap_or(i64::MAX))
+        self.start_us
+            .saturating_add(i64::try_from(passed_us).unwrap_or(i64::MAX))
     }
 }
 
@@ -85,7 +86,10 @@ impl GeneratorSource {
         if rows.is_none() && rows_per_second.is_none() {
             return Err(Error::new(
                 sqlstate::INVALID_PARAMETER_VALUE,
-                format!("\"{}\" needs option \"rows\" or \"rows_per_second\"", object.name),
+                format!(
+                    "\"{}\" needs option \"rows\" or \"rows_per_second\"",
+                    object.name
+                ),
             )
             .detail("Without either the generator would never end.")
             .hint("Add rows = 1000000, or rows_per_second = 1000, to its WITH list."));
@@ -125,7 +129,12 @@ impl GeneratorSource {
         };
         if let Some(column) = object.columns().iter().find(|c| c.metadata_from.is_some()) {
             let name = column.metadata_from.as_deref().unwrap_or_default();
-            return Err(super::unknown_metadata(&column.name, name, "generator", &[]));
+            return Err(super::unknown_metadata(
+                &column.name,
+                name,
+                "generator",
+                &[],
+            ));
         }
         let source = Self {
             name: object.name.clone(),
@@ -228,9 +237,7 @@ impl Maker {
             .iter()
             .map(|&i| match &self.kind {
                 Kind::Sequence(sequence) => sequence.column(&schema.fields()[i], &numbers),
-                Kind::Nexmark(nexmark) => {
-                    nexmark.column(&schema.fields()[i], first, rows as usize)
-                }
+                Kind::Nexmark(nexmark) => nexmark.column(&schema.fields()[i], first, rows as usize),
             })
             .collect::<Result<Vec<ArrayRef>>>()?;
         let projected = Arc::new(schema.project(projection)?);

@@ -76,14 +76,35 @@ impl Event {
     pub fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Person => &[
-                "id", "name", "email_address", "credit_card", "city", "state", "date_time", "extra",
+                "id",
+                "name",
+                "email_address",
+                "credit_card",
+                "city",
+                "state",
+                "date_time",
+                "extra",
             ],
             Self::Auction => &[
-                "id", "item_name", "description", "initial_bid", "reserve", "date_time", "expires",
-                "seller", "category", "extra",
+                "id",
+                "item_name",
+                "description",
+                "initial_bid",
+                "reserve",
+                "date_time",
+                "expires",
+                "seller",
+                "category",
+                "extra",
             ],
             Self::Bid => &[
-                "auction", "bidder", "price", "channel", "url", "date_time", "extra",
+                "auction",
+                "bidder",
+                "price",
+                "channel",
+                "url",
+                "date_time",
+                "extra",
             ],
         }
     }
@@ -183,7 +204,10 @@ impl Nexmark {
             sqlstate::INVALID_OBJECT_DEFINITION,
             format!("nexmark events of this kind have no column \"{name}\""),
         )
-        .hint(format!("Use columns of {}.", self.event.columns().join(", ")))
+        .hint(format!(
+            "Use columns of {}.",
+            self.event.columns().join(", ")
+        ))
     }
 
     fn stream(&self, name: &str) -> Stream {
@@ -326,7 +350,12 @@ impl Nexmark {
                 let (table, reserve) = (prices(), name == "reserve");
                 self.numbers(first, rows, |row, _| {
                     let start = price(table, initial.bits(row));
-                    start + if reserve { price(table, above.bits(row)) } else { 0 }
+                    start
+                        + if reserve {
+                            price(table, above.bits(row))
+                        } else {
+                            0
+                        }
                 })
             }
             "date_time" => self.times(field, first, rows, |_, number| self.timeline.at_us(number)),
@@ -354,8 +383,16 @@ impl Nexmark {
             "Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris",
         ];
         const CITIES: [&str; 10] = [
-            "Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond",
-            "Seattle", "Kent", "Cheyenne",
+            "Phoenix",
+            "Los Angeles",
+            "San Francisco",
+            "Boise",
+            "Portland",
+            "Bend",
+            "Redmond",
+            "Seattle",
+            "Kent",
+            "Cheyenne",
         ];
         const STATES: [&str; 6] = ["AZ", "CA", "ID", "OR", "WA", "WY"];
         let name = field.name().as_str();

@@ -107,7 +107,10 @@ impl Connection {
             }
         }
         if config.get("sasl.username").is_some() {
-            for (property, default) in [("security.protocol", "sasl_ssl"), ("sasl.mechanisms", "PLAIN")] {
+            for (property, default) in [
+                ("security.protocol", "sasl_ssl"),
+                ("sasl.mechanisms", "PLAIN"),
+            ] {
                 if config.get(property).is_none() {
                     config.set(property, default);
                 }
@@ -319,7 +322,12 @@ fn describe(
         .hint("Allow READ and DESCRIBE on the topic, and READ on groups tidemill-*.");
     }
     if code.is_some_and(|c| {
-        [Code::UnknownTopic, Code::UnknownTopicOrPartition, Code::UnknownPartition].contains(&c)
+        [
+            Code::UnknownTopic,
+            Code::UnknownTopicOrPartition,
+            Code::UnknownPartition,
+        ]
+        .contains(&c)
     }) {
         return Error::transient(
             sqlstate::UNDEFINED_OBJECT,
@@ -359,9 +367,16 @@ mod tests {
         );
         assert_eq!(error.kind(), ErrorKind::Transient);
         assert_eq!(error.primary(), "could not reach kafka brokers b:9092");
-        assert_eq!(error.detail_text(), Some("The cause is: b:9092: Connect failed: refused."));
+        assert_eq!(
+            error.detail_text(),
+            Some("The cause is: b:9092: Connect failed: refused.")
+        );
         let unknown = RDKafkaErrorCode::UnknownTopicOrPartition;
-        assert!(describe("b", "clicks", Some(unknown), None, "").primary().contains("\"clicks\" does not exist"));
+        assert!(
+            describe("b", "clicks", Some(unknown), None, "")
+                .primary()
+                .contains("\"clicks\" does not exist")
+        );
     }
 
     #[test]

@@ -42,7 +42,14 @@ const PARTITIONS_FRESH: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Metadata that columns can be filled from.
-const METADATA: [&str; 6] = ["offset", "partition", "timestamp", "key", "headers", "topic"];
+const METADATA: [&str; 6] = [
+    "offset",
+    "partition",
+    "timestamp",
+    "key",
+    "headers",
+    "topic",
+];
 
 /// The source.
 pub struct KafkaSource {
@@ -87,19 +94,17 @@ impl KafkaSource {
         if topics.is_empty() {
             return Err(settings.invalid("topic", "the name of a topic"));
         }
-        let metadata = object
-            .columns()
-            .iter()
-            .map(|column| match &column.metadata_from {
-                Some(name) if !METADATA.contains(&name.as_str()) => Err(super::unknown_metadata(
-                    &column.name,
-                    name,
-                    "kafka",
-                    &METADATA,
-                )),
-                name => Ok(name.clone()),
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let metadata =
+            object
+                .columns()
+                .iter()
+                .map(|column| match &column.metadata_from {
+                    Some(name) if !METADATA.contains(&name.as_str()) => Err(
+                        super::unknown_metadata(&column.name, name, "kafka", &METADATA),
+                    ),
+                    name => Ok(name.clone()),
+                })
+                .collect::<Result<Vec<_>>>()?;
         let starting = settings
             .parsed(
                 "starting_offsets",
@@ -315,7 +320,10 @@ impl Source for KafkaSource {
             })
             .await?;
         let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
-        Ok(chunks::read_in_order(readers.into_iter(), parallelism.min(8)))
+        Ok(chunks::read_in_order(
+            readers.into_iter(),
+            parallelism.min(8),
+        ))
     }
 
     async fn acknowledge(&self, _batch_id: u64, _offset: &SourceOffset) -> Result<()> {

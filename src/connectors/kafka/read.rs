@@ -104,9 +104,9 @@ impl ReadTask {
         let mut lost = HashMap::new();
         if !self.fail_on_data_loss {
             for (index, range) in ranges.iter_mut().enumerate() {
-                let marks =
-                    self.connection
-                        .watermarks(&consumer, &range.topic, range.partition)?;
+                let marks = self
+                    .connection
+                    .watermarks(&consumer, &range.topic, range.partition)?;
                 if let Some(loss) = skip_lost(range, marks) {
                     lost.insert(index, loss);
                 }
@@ -179,9 +179,7 @@ fn assign(consumer: &KafkaConsumer, ranges: &[PartitionRange]) -> Result<(), Kaf
 }
 
 /// Records that slipped into the common queue before the partitions' queues were split off it.
-fn take_strays(
-    consumer: &KafkaConsumer,
-) -> HashMap<(String, i32), Vec<OwnedMessage>> {
+fn take_strays(consumer: &KafkaConsumer) -> HashMap<(String, i32), Vec<OwnedMessage>> {
     let mut strays: HashMap<_, Vec<_>> = HashMap::new();
     while let Some(event) = consumer.poll(Duration::ZERO) {
         // Errors here are about the connection; the context has noted them.
@@ -462,7 +460,10 @@ impl MetadataColumns {
     fn column(&mut self, name: &str, topic: &str, partition: i32, rows: usize) -> ArrayRef {
         match name {
             "offset" => Arc::new(Int64Array::from(
-                self.offsets.as_mut().map(std::mem::take).unwrap_or_default(),
+                self.offsets
+                    .as_mut()
+                    .map(std::mem::take)
+                    .unwrap_or_default(),
             )),
             "timestamp" => {
                 let timestamps = self.timestamps.as_mut().map(std::mem::take);

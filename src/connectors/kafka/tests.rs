@@ -90,13 +90,21 @@ impl Broker {
 
     fn open(&self, more: &[(&str, &str)]) -> KafkaSource {
         let brokers = self.cluster.bootstrap_servers();
-        let mut options = vec![("brokers", brokers.as_str()), ("topic", "t"), ("format", "json")];
+        let mut options = vec![
+            ("brokers", brokers.as_str()),
+            ("topic", "t"),
+            ("format", "json"),
+        ];
         options.extend_from_slice(more);
         source(&options).unwrap()
     }
 }
 
-async fn read(source: &KafkaSource, range: &SourceRange, projection: &[usize]) -> Result<Vec<SourceChunk>> {
+async fn read(
+    source: &KafkaSource,
+    range: &SourceRange,
+    projection: &[usize],
+) -> Result<Vec<SourceChunk>> {
     let stream = source.read_range(1, range, projection).await?;
     stream.collect::<Vec<_>>().await.into_iter().collect()
 }
@@ -104,7 +112,14 @@ async fn read(source: &KafkaSource, range: &SourceRange, projection: &[usize]) -
 fn ids(chunks: &[SourceChunk]) -> Vec<i64> {
     chunks
         .iter()
-        .flat_map(|c| c.changes.rows().column(0).as_primitive::<Int64Type>().values().to_vec())
+        .flat_map(|c| {
+            c.changes
+                .rows()
+                .column(0)
+                .as_primitive::<Int64Type>()
+                .values()
+                .to_vec()
+        })
         .collect()
 }
 
@@ -122,18 +137,27 @@ async fn exact_ranges_again_and_again() {
     let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
     broker.send(0, &numbers[0..20]);
     broker.send(2, &numbers[20..40]);
-    let source = broker.open(&[("starting_offsets", "earliest"), ("max_offsets_per_trigger", "10")]);
+    let source = broker.open(&[
+        ("starting_offsets", "earliest"),
+        ("max_offsets_per_trigger", "10"),
+    ]);
     let start = source.initial_offset().await.unwrap();
     assert_eq!(start.0, serde_json::json!({"t": {"0": 0, "1": 0, "2": 0}}));
     let latest = source.latest_offset().await.unwrap();
-    assert_eq!(latest.0, serde_json::json!({"t": {"0": 20, "1": 0, "2": 20}}));
+    assert_eq!(
+        latest.0,
+        serde_json::json!({"t": {"0": 20, "1": 0, "2": 20}})
+    );
     assert_eq!(source.backlog(&start, &latest).rows, Some(40));
     let first = source
         .plan_range(1, &start, &latest, &ReadLimits::default())
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(first.end.0, serde_json::json!({"t": {"0": 5, "1": 0, "2": 5}}));
+    assert_eq!(
+        first.end.0,
+        serde_json::json!({"t": {"0": 5, "1": 0, "2": 5}})
+    );
     for _ in 0..3 {
         let chunks = read(&source, &first, &[0]).await.unwrap();
         assert_eq!(ids(&chunks), [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]);
@@ -144,7 +168,9 @@ async fn exact_ranges_again_and_again() {
     };
     let chunks = read(&source, &rest, &[0]).await.unwrap();
     assert!(ids(&chunks).into_iter().eq((5..20).chain(25..40)));
-    let caught_up = source.plan_range(3, &latest, &latest, &ReadLimits::default()).await;
+    let caught_up = source
+        .plan_range(3, &latest, &latest, &ReadLimits::default())
+        .await;
     assert!(caught_up.unwrap().is_none());
     assert_eq!(
         broker.open(&[]).initial_offset().await.unwrap(),
@@ -168,11 +194,24 @@ async fn metadata_and_bad_records() {
     assert_eq!(rows.column(1).as_primitive::<Int64Type>().values(), &[0, 3]);
     assert_eq!(rows.column(2).as_primitive::<Int32Type>().values(), &[1, 1]);
     assert_eq!(rows.column(3).as_string::<i32>().value(1), "key");
-    assert_eq!(rows.column(4).as_string::<i32>().value(0), r#"[{"key":"from","value":"test"}]"#);
+    assert_eq!(
+        rows.column(4).as_string::<i32>().value(0),
+        r#"[{"key":"from","value":"test"}]"#
+    );
     assert_eq!(rows.column(5).null_count(), 0);
     assert_eq!(rows.column(6).as_string::<i32>().value(0), "t");
-    let origins: Vec<_> = chunks[0].dead_letters.iter().map(|l| l.origin.as_str()).collect();
-    assert_eq!(origins, ["topic t partition 1 offset 1", "topic t partition 1 offset 2"]);
+    let origins: Vec<_> = chunks[0]
+        .dead_letters
+        .iter()
+        .map(|l| l.origin.as_str())
+        .collect();
+    assert_eq!(
+        origins,
+        [
+            "topic t partition 1 offset 1",
+            "topic t partition 1 offset 2"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,13 +221,22 @@ async fn lost_records_stop_or_are_told() {
     let source = broker.open(&[]);
     let latest = source.latest_offset().await.unwrap();
     let beyond = SourceOffset(serde_json::json!({"t": {"0": 50}}));
-    let plan = source.plan_range(1, &beyond, &latest, &ReadLimits::default()).await;
+    let plan = source
+        .plan_range(1, &beyond, &latest, &ReadLimits::default())
+        .await;
     let error = plan.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert!(error.primary().contains("partition 0") && error.hint_text().unwrap().contains("fail_on_data_loss"));
-    let error = read(&source, &range(serde_json::json!({"0": 50}), serde_json::json!({"0": 60})), &[0])
-        .await
-        .unwrap_err();
+    assert!(
+        error.primary().contains("partition 0")
+            && error.hint_text().unwrap().contains("fail_on_data_loss")
+    );
+    let error = read(
+        &source,
+        &range(serde_json::json!({"0": 50}), serde_json::json!({"0": 60})),
+        &[0],
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let lenient = broker.open(&[("fail_on_data_loss", "false")]);
     let planned = lenient
@@ -201,15 +249,36 @@ async fn lost_records_stop_or_are_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_broker_is_a_transient_error() {
-    let options = [("brokers", "127.0.0.1:1"), ("topic", "t"), ("kafka.socket.timeout.ms", "1000")];
+    let options = [
+        ("brokers", "127.0.0.1:1"),
+        ("topic", "t"),
+        ("kafka.socket.timeout.ms", "1000"),
+    ];
     let error = source(&options).unwrap().latest_offset().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
     assert!(error.primary().contains("127.0.0.1:1"), "{error}");
     let broker = Broker::new(1);
     let brokers = broker.cluster.bootstrap_servers();
-    let options = [("brokers", brokers.as_str()), ("topic", "t"), ("kafka.no.such.thing", "1")];
+    let options = [
+        ("brokers", brokers.as_str()),
+        ("topic", "t"),
+        ("kafka.no.such.thing", "1"),
+    ];
     let error = source(&options).unwrap().latest_offset().await.unwrap_err();
-    assert!(error.detail_text().unwrap().contains("no.such.thing"), "{error}");
-    let options = [("brokers", "b"), ("topic", "t"), ("kafka.auto.offset.reset", "latest")];
-    assert!(source(&options).err().unwrap().primary().contains("auto.offset.reset"));
+    assert!(
+        error.detail_text().unwrap().contains("no.such.thing"),
+        "{error}"
+    );
+    let options = [
+        ("brokers", "b"),
+        ("topic", "t"),
+        ("kafka.auto.offset.reset", "latest"),
+    ];
+    assert!(
+        source(&options)
+            .err()
+            .unwrap()
+            .primary()
+            .contains("auto.offset.reset")
+    );
 }

@@ -135,7 +135,10 @@ impl Shape {
                 w => indices.extend(std::iter::repeat_n(index as u64, w as usize)),
             }
         }
-        Ok(take_record_batch(change.rows(), &UInt64Array::from(indices))?)
+        Ok(take_record_batch(
+            change.rows(),
+            &UInt64Array::from(indices),
+        )?)
     }
 }
 
@@ -156,7 +159,10 @@ fn changelog_schema(input: &SchemaRef) -> Result<SchemaRef> {
         if matches!(field.name().as_str(), "batch_id" | "change_kind") {
             return Err(Error::new(
                 sqlstate::DUPLICATE_COLUMN,
-                format!("mode 'changelog' adds a column \"{}\", which the input has too", field.name()),
+                format!(
+                    "mode 'changelog' adds a column \"{}\", which the input has too",
+                    field.name()
+                ),
             )
             .hint("Rename that column in the view."));
         }
