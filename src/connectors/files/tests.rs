@@ -1,3 +1,5 @@
+//! Folders in, ranges out: replay, going back, bad and changing files.
+
 use std::fs;
 use std::path::Path;
 

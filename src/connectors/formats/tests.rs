@@ -1,3 +1,5 @@
+//! What each format accepts, refuses and gives back.
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::types::{

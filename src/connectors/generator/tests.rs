@@ -1,3 +1,5 @@
+//! Determinism, rates and the ratios of Nexmark.
+
 use std::collections::HashMap;
 
 use datafusion::arrow::array::types::{Int64Type, TimestampMicrosecondType};

@@ -1,3 +1,5 @@
+//! Deliveries, repeated deliveries, and modes.
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Int64Array, StringArray};
