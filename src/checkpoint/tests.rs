@@ -28,7 +28,9 @@ fn run_of_keys(keys: impl IntoIterator<Item = u64>, value: Option<&[u8]>) -> Run
     builder.finish()
 }
 
-fn sample_files() -> Vec<(Vec<u8>, fn(&[u8]) -> Result<(), Unreadable>)> {
+type Decode = fn(&[u8]) -> Result<(), Unreadable>;
+
+fn sample_files() -> Vec<(Vec<u8>, Decode)> {
     let entry = entry_of(7, 3, 9);
     let commit = CommitFile {
         pipeline_id: Uuid::from_u128(1),
