@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::Result;
 
+pub use self::socket::SocketReceiver;
 pub use self::open::{ConnectorEnvironment, SinkInput, open_sink, open_source};
 use self::open::unknown_metadata;
 

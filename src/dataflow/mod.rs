@@ -18,6 +18,7 @@ pub mod entries;
 pub mod expression;
 pub mod graph;
 pub mod join;
+pub mod measure;
 pub mod number;
 pub mod numbers;
 pub mod operator;

@@ -24,6 +24,8 @@ mod scope;
 pub mod settings;
 mod show;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::collections::BTreeMap;
@@ -165,7 +167,7 @@ impl Session {
         let settings = Settings::new(user);
         let backend = parts.backends.register(user);
         let rows = rows::SharedRows::new();
-        let context = context::client_context(&parts, &scope, &rows, &settings, &backend);
+        let context = context::client_context(&parts, &scope, &rows, &settings, &backend, user);
         Self {
             parts,
             user: user.to_owned(),

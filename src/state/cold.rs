@@ -31,6 +31,8 @@ const DATABASE_DIR_PREFIX: &str = "rocksdb-";
 const INGEST_DIR: &str = "ingest";
 /// In table 0, which no user of the store can have.
 const MARKER_KEY: &[u8] = b"\0\0\0\0\0\0\0\0marker";
+/// See [`ColdTier::leave_sequence_zero`].
+const FIRST_KEY: &[u8] = b"\0\0\0\0\0\0\0\0first";
 const MARKER_VERSION: u32 = 1;
 /// Version u32, identity 16 bytes, batch u64; little endian.
 const MARKER_BYTES: usize = 28;
@@ -91,8 +93,19 @@ impl ColdTier {
             options,
             next_file: AtomicU64::new(0),
         };
+        tier.leave_sequence_zero()?;
         let batch = tier.read_marker()?;
         Ok((Arc::new(tier), batch))
+    }
+
+    /// Writes one key the ordinary way into a new database. Ingested files may all get sequence
+    /// number 0, and a snapshot at 0 is not respected when a range tombstone is compacted.
+    fn leave_sequence_zero(&self) -> Result<()> {
+        if self.database.latest_sequence_number() > 0 {
+            return Ok(());
+        }
+        self.database.put(FIRST_KEY, []).map_err(rocksdb_error)?;
+        self.database.flush().map_err(rocksdb_error)
     }
 
     fn read_marker(&self) -> Result<Option<u64>> {
@@ -140,14 +153,6 @@ impl ColdTier {
         let mut files = ColdFiles::new(self, has_older);
         files.add(newest_first)?;
         files.ingest(batch_id)
-    }
-
-    fn ingest_files(&self, files: &[PathBuf]) -> Result<()> {
-        let mut options = IngestExternalFileOptions::default();
-        options.set_move_files(true);
-        self.database
-            .ingest_external_file_opts(&options, files.to_vec())
-            .map_err(rocksdb_error)
     }
 
     fn write_marker(&self, batch_id: u64, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -246,17 +251,17 @@ impl ColdFiles {
         output.finish()
     }
 
-    /// Makes all of it visible at once, as the state of `batch_id`.
-    ///
-    /// Dropped tables go first, in an ingest of their own: within one ingest RocksDB may give a
-    /// range tombstone and the entries it overlaps the same age. A crash in between leaves the old
-    /// marker, and the runs that are then laid over it drop the tables again.
+    /// Makes all of it visible at once, as the state of `batch_id`. Dropped tables go first: where
+    /// files of one ingest overlap, RocksDB takes the later ones as newer.
     pub(super) fn ingest(mut self, batch_id: u64) -> Result<()> {
         self.tier.write_marker(batch_id, &mut self.files)?;
-        if !self.drop_files.is_empty() {
-            self.tier.ingest_files(&self.drop_files)?;
-        }
-        self.tier.ingest_files(&self.files)
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        let files: Vec<&PathBuf> = self.drop_files.iter().chain(&self.files).collect();
+        self.tier
+            .database
+            .ingest_external_file_opts(&options, files)
+            .map_err(rocksdb_error)
     }
 }
 

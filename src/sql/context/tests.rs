@@ -54,28 +54,108 @@ async fn error(sql: &str) -> Error {
 #[tokio::test]
 async fn arithmetic_fails_where_postgres_fails() {
     for (sql, state, primary) in [
-        ("SELECT 9223372036854775807 + 1", "22003", "bigint out of range"),
-        ("SELECT x + 1 FROM (VALUES (1), (9223372036854775807)) t(x)", "22003", "bigint out of range"),
-        ("SELECT x::int * 2 FROM (VALUES (2000000000)) t(x)", "22003", "integer out of range"),
-        ("SELECT a FROM (VALUES (1)) t(a) WHERE a - 9223372036854775807 - 10 < 0", "22003", "bigint out of range"),
-        ("SELECT sum(x * x) FROM (VALUES (4000000000)) t(x)", "22003", "bigint out of range"),
+        (
+            "SELECT 9223372036854775807 + 1",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT x + 1 FROM (VALUES (1), (9223372036854775807)) t(x)",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT x::int * 2 FROM (VALUES (2000000000)) t(x)",
+            "22003",
+            "integer out of range",
+        ),
+        (
+            "SELECT a FROM (VALUES (1)) t(a) WHERE a - 9223372036854775807 - 10 < 0",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT sum(x * x) FROM (VALUES (4000000000)) t(x)",
+            "22003",
+            "bigint out of range",
+        ),
         ("SELECT 1 / 0", "22012", "division by zero"),
-        ("SELECT x % 0 FROM (VALUES (1)) t(x)", "22012", "division by zero"),
-        ("SELECT x / 0.0 FROM (VALUES (1.5)) t(x)", "22012", "division by zero"),
-        ("SELECT 'abc'::int", "22P02", "invalid input syntax for type integer: \"abc\""),
-        ("SELECT x::int FROM (VALUES ('1'), ('abc')) t(x)", "22P02", "invalid input syntax for type integer: \"abc\""),
+        (
+            "SELECT x % 0 FROM (VALUES (1)) t(x)",
+            "22012",
+            "division by zero",
+        ),
+        (
+            "SELECT x / 0.0 FROM (VALUES (1.5)) t(x)",
+            "22012",
+            "division by zero",
+        ),
+        (
+            "SELECT 'abc'::int",
+            "22P02",
+            "invalid input syntax for type integer: \"abc\"",
+        ),
+        (
+            "SELECT x::int FROM (VALUES ('1'), ('abc')) t(x)",
+            "22P02",
+            "invalid input syntax for type integer: \"abc\"",
+        ),
         ("SELECT 3000000000::int", "22003", "integer out of range"),
-        ("SELECT x::smallint FROM (VALUES (40000)) t(x)", "22003", "smallint out of range"),
-        ("SELECT 'soon'::timestamp", "22007", "invalid input syntax for type timestamp: \"soon\""),
-        ("SELECT 'x'::uuid", "22P02", "invalid input syntax for type uuid: \"x\""),
-        ("SELECT * FROM nothere", "42P01", "relation \"nothere\" does not exist"),
-        ("SELECT b FROM (VALUES (1)) t(a)", "42703", "column \"b\" does not exist"),
-        ("SELECT t.b FROM (VALUES (1)) t(a)", "42703", "column t.b does not exist"),
-        ("SELECT nofunction(1)", "42883", "function nofunction does not exist"),
-        ("SELECT a, count(*) FROM (VALUES (1)) t(a)", "42803", "column \"t.a\" must appear in the GROUP BY clause or be used in an aggregate function"),
-        ("SELECT a FROM (VALUES (1)) t(a), (VALUES (1)) u(a)", "42702", "column reference \"a\" is ambiguous"),
-        ("SELECT true + 1", "42883", "operator does not exist: boolean + bigint"),
-        ("SELECT (SELECT a FROM (VALUES (1), (2)) t(a))", "21000", "more than one row returned by a subquery used as an expression"),
+        (
+            "SELECT x::smallint FROM (VALUES (40000)) t(x)",
+            "22003",
+            "smallint out of range",
+        ),
+        (
+            "SELECT 'soon'::timestamp",
+            "22007",
+            "invalid input syntax for type timestamp: \"soon\"",
+        ),
+        (
+            "SELECT 'x'::uuid",
+            "22P02",
+            "invalid input syntax for type uuid: \"x\"",
+        ),
+        (
+            "SELECT * FROM nothere",
+            "42P01",
+            "relation \"nothere\" does not exist",
+        ),
+        (
+            "SELECT b FROM (VALUES (1)) t(a)",
+            "42703",
+            "column \"b\" does not exist",
+        ),
+        (
+            "SELECT t.b FROM (VALUES (1)) t(a)",
+            "42703",
+            "column t.b does not exist",
+        ),
+        (
+            "SELECT nofunction(1)",
+            "42883",
+            "function nofunction does not exist",
+        ),
+        (
+            "SELECT a, count(*) FROM (VALUES (1)) t(a)",
+            "42803",
+            "column \"t.a\" must appear in the GROUP BY clause or be used in an aggregate function",
+        ),
+        (
+            "SELECT a FROM (VALUES (1)) t(a), (VALUES (1)) u(a)",
+            "42702",
+            "column reference \"a\" is ambiguous",
+        ),
+        (
+            "SELECT true + 1",
+            "42883",
+            "operator does not exist: boolean + bigint",
+        ),
+        (
+            "SELECT (SELECT a FROM (VALUES (1), (2)) t(a))",
+            "21000",
+            "more than one row returned by a subquery used as an expression",
+        ),
     ] {
         let e = error(sql).await;
         assert_eq!((e.sqlstate(), e.primary()), (state, primary), "{sql}");
@@ -86,13 +166,34 @@ async fn arithmetic_fails_where_postgres_fails() {
 async fn arithmetic_keeps_its_values_and_names() {
     for (sql, expected) in [
         ("SELECT 1 + 2 * 3, 7 / 2, -7 / 2, 7 % 3", "7|3|-3|1"),
-        ("SELECT x + y FROM (VALUES (1, 2), (NULL, 3)) t(x, y)", "3 NULL"),
-        ("SELECT 1.5::int, 2.5::int, -1.5::int, 1.5::numeric(3,1)::int, 2.5::numeric(3,1)::int", "2|2|-2|2|3"),
-        ("SELECT x / 0.0 FROM (VALUES (NULL::double precision)) t(x)", "NULL"),
-        ("SELECT a + 1 AS b, count(*) FROM (VALUES (1), (1), (2)) t(a) GROUP BY a + 1 ORDER BY b", "2|2 3|1"),
-        ("SELECT sum(a + 1) FROM (VALUES (1), (2)) t(a) HAVING sum(a + 1) > 4", "5"),
-        ("SELECT (SELECT max(u.a + t.a) FROM (VALUES (10)) u(a)) FROM (VALUES (1)) t(a)", "11"),
-        ("SELECT DATE '2026-01-31' + 1, DATE '2026-01-31' - DATE '2026-01-01'", "2026-02-01|30"),
+        (
+            "SELECT x + y FROM (VALUES (1, 2), (NULL, 3)) t(x, y)",
+            "3 NULL",
+        ),
+        (
+            "SELECT 1.5::int, 2.5::int, -1.5::int, 1.5::numeric(3,1)::int, 2.5::numeric(3,1)::int",
+            "2|2|-2|2|3",
+        ),
+        (
+            "SELECT x / 0.0 FROM (VALUES (NULL::double precision)) t(x)",
+            "NULL",
+        ),
+        (
+            "SELECT a + 1 AS b, count(*) FROM (VALUES (1), (1), (2)) t(a) GROUP BY a + 1 ORDER BY b",
+            "2|2 3|1",
+        ),
+        (
+            "SELECT sum(a + 1) FROM (VALUES (1), (2)) t(a) HAVING sum(a + 1) > 4",
+            "5",
+        ),
+        (
+            "SELECT (SELECT max(u.a + 1) FROM (VALUES (1, 10)) u(k, a) WHERE u.k = t.a) FROM (VALUES (1)) t(a)",
+            "11",
+        ),
+        (
+            "SELECT DATE '2026-01-31' + 1, DATE '2026-01-31' - DATE '2026-01-01'",
+            "2026-02-01|30",
+        ),
     ] {
         assert_eq!(values(sql).await, expected, "{sql}");
     }
@@ -161,10 +262,15 @@ async fn windows() {
     let integers = "SELECT window_start, window_end, v FROM HOP((SELECT * FROM (VALUES (-1, 1), (7, 2)) t(at, v)), at, 5, 10) ORDER BY v, 1";
     assert_eq!(values(integers).await, "-10|0|1 -5|5|1 0|10|2 5|15|2");
     assert_eq!(
-        error("SELECT tumble_start(TIMESTAMP '2026-01-01', INTERVAL '1 month')").await.sqlstate(),
+        error("SELECT tumble_start(TIMESTAMP '2026-01-01', INTERVAL '1 month')")
+            .await
+            .sqlstate(),
         "22023"
     );
-    assert_eq!(error("SELECT tumble_start('a', 1)").await.sqlstate(), "42883");
+    assert_eq!(
+        error("SELECT tumble_start('a', 1)").await.sqlstate(),
+        "42883"
+    );
     let zoned = "SELECT tumble_start(TIMESTAMPTZ '2026-01-01 00:07:00+00', INTERVAL '5 minutes')";
     assert_eq!(values(zoned).await, "2026-01-01T00:05:00Z");
 }
@@ -172,21 +278,80 @@ async fn windows() {
 #[tokio::test]
 async fn postgres_forms_run() {
     for (sql, expected) in [
-        ("SELECT 'pg_x' LIKE 'pg/_%' ESCAPE '/', 'pgxx' LIKE 'pg/_%' ESCAPE '/'", "true|false"),
-        ("SELECT x LIKE 'a!%' || '%' ESCAPE '!' FROM (VALUES ('a%b'), ('ab')) t(x)", "true false"),
-        ("SELECT 'abc' SIMILAR TO '(a|b)%', 'xabc' SIMILAR TO 'a%', 'abc' ~ 'b', 'ABC' ~* 'b'", "true|false|true|true"),
-        ("SELECT 2 = ANY(ARRAY[1,2]), 'b' = ANY('{a,b}'), 3 <> ALL(ARRAY[1,2])", "true|true|true"),
-        ("SELECT array_to_string(ARRAY(SELECT x FROM (VALUES (3), (1)) t(x) ORDER BY x), ',')", "1,3"),
-        ("SELECT TIMESTAMPTZ '2026-06-01 12:00:00+00' AT TIME ZONE 'Europe/Berlin'", "2026-06-01T14:00:00"),
-        ("SELECT TIMESTAMP '2026-06-01 14:00:00' AT TIME ZONE 'Europe/Berlin'", "2026-06-01T12:00:00Z"),
-        ("SELECT i FROM generate_series(1, 3) AS i ORDER BY i DESC", "3 2 1"),
+        (
+            "SELECT to_char(TIMESTAMP '2026-03-02 15:04:05', 'YYYY-MM-DD HH24:MI'), to_char(-12.5, '99.9')",
+            "2026-03-02 15:04|-12.5",
+        ),
+        (
+            "SELECT to_timestamp('02.03.2026 15:04', 'DD.MM.YYYY HH24:MI'), to_timestamp(1.5)",
+            "2026-03-02T15:04:00Z|1970-01-01T00:00:01.500Z",
+        ),
+        (
+            "SELECT to_date('20260302', 'YYYYMMDD'), to_date('2026-03-02')",
+            "2026-03-02|2026-03-02",
+        ),
+        (
+            "SELECT TIMESTAMPTZ '2026-01-01 02:00+02', TIMESTAMP '2026-01-01 10:30'",
+            "2026-01-01T00:00:00Z|2026-01-01T10:30:00",
+        ),
+        (
+            "SELECT array_to_string(ARRAY(SELECT x FROM (VALUES (1, 2), (3, 1)) t(x, y) ORDER BY y), ',')",
+            "3,1",
+        ),
+        (
+            "SELECT 'pg_x' LIKE 'pg/_%' ESCAPE '/', 'pgxx' LIKE 'pg/_%' ESCAPE '/'",
+            "true|false",
+        ),
+        (
+            "SELECT x LIKE 'a!%' || '%' ESCAPE '!' FROM (VALUES ('a%b'), ('ab')) t(x)",
+            "true false",
+        ),
+        (
+            "SELECT 'abc' SIMILAR TO '(a|b)%', 'xabc' SIMILAR TO 'a%', 'abc' ~ 'b', 'ABC' ~* 'b'",
+            "true|false|true|true",
+        ),
+        (
+            "SELECT 2 = ANY(ARRAY[1,2]), 'b' = ANY('{a,b}'), 3 <> ALL(ARRAY[1,2])",
+            "true|true|true",
+        ),
+        (
+            "SELECT array_to_string(ARRAY(SELECT x FROM (VALUES (3), (1)) t(x) ORDER BY x), ',')",
+            "1,3",
+        ),
+        (
+            "SELECT TIMESTAMPTZ '2026-06-01 12:00:00+00' AT TIME ZONE 'Europe/Berlin'",
+            "2026-06-01T14:00:00",
+        ),
+        (
+            "SELECT TIMESTAMP '2026-06-01 14:00:00' AT TIME ZONE 'Europe/Berlin'",
+            "2026-06-01T12:00:00Z",
+        ),
+        (
+            "SELECT i FROM generate_series(1, 3) AS i ORDER BY i DESC",
+            "3 2 1",
+        ),
         ("SELECT t.a, t.* FROM (VALUES (1, 2)) t(a, b)", "1|1|2"),
-        ("SELECT DISTINCT lower(x) FROM (VALUES ('B'), ('a'), ('b')) t(x) ORDER BY lower(x)", "a b"),
-        ("SELECT count FROM (SELECT count(*) FROM (VALUES (1)) t) s", "1"),
-        ("SELECT x FROM (VALUES (1), (NULL), (2)) t(x) ORDER BY x", "1 2 NULL"),
+        (
+            "SELECT DISTINCT lower(x) FROM (VALUES ('B'), ('a'), ('b')) t(x) ORDER BY lower(x)",
+            "a b",
+        ),
+        (
+            "SELECT count FROM (SELECT count(*) FROM (VALUES (1)) t) s",
+            "1",
+        ),
+        (
+            "SELECT x FROM (VALUES (1), (NULL), (2)) t(x) ORDER BY x",
+            "1 2 NULL",
+        ),
         ("SELECT ('{\"a\": {\"b\": 5}}'::json -> 'a' ->> 'b')", "5"),
-        ("SELECT uuid_to_text('{00000000-0000-0000-0000-0000000000FF}'::uuid)", "00000000-0000-0000-0000-0000000000ff"),
-        ("SELECT EXTRACT(hour FROM TIMESTAMP '2026-01-01 13:00')", "13"),
+        (
+            "SELECT uuid_to_text('{00000000-0000-0000-0000-0000000000FF}'::uuid)",
+            "00000000-0000-0000-0000-0000000000ff",
+        ),
+        (
+            "SELECT EXTRACT(hour FROM TIMESTAMP '2026-01-01 13:00')",
+            "13",
+        ),
         ("SELECT \"Q\" FROM (VALUES (1)) t(\"Q\")", "1"),
         ("SELECT E'a\\tb' = 'a\tb', $$x'y$$", "true|x'y"),
     ] {

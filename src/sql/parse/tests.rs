@@ -39,8 +39,16 @@ fn create_stream_with_everything() {
     assert_eq!(
         types,
         [
-            "bigint", "text", "double precision", "timestamp with time zone", "bigint", "text",
-            "numeric(38,9)", "bigint[]", "struct<a integer, b struct<c text[]>>[]", "numeric(5,0)"
+            "bigint",
+            "text",
+            "double precision",
+            "timestamp with time zone",
+            "bigint",
+            "text",
+            "numeric(38,9)",
+            "bigint[]",
+            "struct<a integer, b struct<c text[]>>[]",
+            "numeric(5,0)"
         ]
     );
     assert!(!s.columns[0].nullable && s.columns[1].nullable);
@@ -50,7 +58,10 @@ fn create_stream_with_everything() {
     assert_eq!(s.columns[9].default.as_deref(), Some("1 + 1"));
     assert!(!s.columns[9].nullable);
     let watermark = s.watermark.unwrap();
-    assert_eq!((watermark.column.as_str(), watermark.delay_us), ("event_timestamp", 3_600_000_000));
+    assert_eq!(
+        (watermark.column.as_str(), watermark.delay_us),
+        ("event_timestamp", 3_600_000_000)
+    );
     assert_eq!(s.expectations[0].condition, "user_id > 0 AND (url <> ')')");
     assert_eq!(s.expectations[0].on_violation, OnViolation::DropRow);
     assert_eq!(s.expectations[1].on_violation, OnViolation::Keep);
@@ -59,7 +70,10 @@ fn create_stream_with_everything() {
         ("starting_offsets", text("earliest")),
         ("max_offsets_per_trigger", text("100000")),
         ("fail_on_data_loss", text("false")),
-        ("password", Some(OptionValue::Secret("kafka_password".into()))),
+        (
+            "password",
+            Some(OptionValue::Secret("kafka_password".into())),
+        ),
         ("kafka.max.partition.fetch.bytes", text("1048576")),
     ] {
         assert_eq!(s.options.get(name).cloned(), value, "{name}");
@@ -68,9 +82,9 @@ fn create_stream_with_everything() {
 
 #[test]
 fn create_table() {
-    let Statement::CreateTable(t) =
-        one("create table \"tidemill\".\"public\".\"T__tmp\" (id BIGINT PRIMARY KEY, name varchar(10), balance NUMERIC(18,2) DEFAULT 0)")
-    else {
+    let Statement::CreateTable(t) = one(
+        "create table \"tidemill\".\"public\".\"T__tmp\" (id BIGINT PRIMARY KEY, name varchar(10), balance NUMERIC(18,2) DEFAULT 0)",
+    ) else {
         panic!()
     };
     assert_eq!(t.name, "T__tmp");
@@ -81,7 +95,9 @@ fn create_table() {
         panic!()
     };
     assert_eq!(t.primary_key, ["b", "a"]);
-    let Statement::CreateTable(t) = one("CREATE TABLE t AS (SELECT 1 AS a)") else { panic!() };
+    let Statement::CreateTable(t) = one("CREATE TABLE t AS (SELECT 1 AS a)") else {
+        panic!()
+    };
     assert!(t.query.is_some() && t.columns.is_empty());
 }
 
@@ -92,7 +108,9 @@ fn create_views_keep_their_text() {
    count(*) FROM t /* why */ GROUP BY x   EMIT ON WINDOW CLOSE ;";
     let parsed = parse(sql).unwrap();
     assert_eq!(parsed[0].1, sql.trim_end_matches(" ;"));
-    let Statement::CreateMaterializedView(v) = &parsed[0].0 else { panic!() };
+    let Statement::CreateMaterializedView(v) = &parsed[0].0 else {
+        panic!()
+    };
     assert_eq!(
         v.query_text,
         "SELECT x, -- comment; with a semicolon\n   count(*) FROM t /* why */ GROUP BY x"
@@ -107,27 +125,42 @@ fn create_views_keep_their_text() {
     else {
         panic!()
     };
-    assert_eq!((v.query_text.as_str(), v.emit), ("SELECT * FROM t", EmitMode::OnUpdate));
-    let Statement::CreateView(v) = one("CREATE VIEW \"ü\" AS SELECT 'ß' AS x") else { panic!() };
-    assert_eq!((v.name.as_str(), v.query_text.as_str()), ("ü", "SELECT 'ß' AS x"));
+    assert_eq!(
+        (v.query_text.as_str(), v.emit),
+        ("SELECT * FROM t", EmitMode::OnUpdate)
+    );
+    let Statement::CreateView(v) = one("CREATE VIEW \"ü\" AS SELECT 'ß' AS x") else {
+        panic!()
+    };
+    assert_eq!(
+        (v.name.as_str(), v.query_text.as_str()),
+        ("ü", "SELECT 'ß' AS x")
+    );
 }
 
 #[test]
 fn sinks_and_secrets() {
-    let Statement::CreateSink(k) =
-        one("CREATE SINK k FROM v WITH (connector = 'files', path = '/out', format = 'parquet', mode = 'append')")
-    else {
+    let Statement::CreateSink(k) = one(
+        "CREATE SINK k FROM v WITH (connector = 'files', path = '/out', format = 'parquet', mode = 'append')",
+    ) else {
         panic!()
     };
     assert_eq!((k.from.as_str(), k.connector.as_str()), ("v", "files"));
     assert_eq!(k.options.get("location").cloned(), text("/out"));
     assert_eq!(
         one("CREATE SECRET s AS E'a\\nb'"),
-        Statement::CreateSecret { name: "s".into(), value: "a\nb".into(), if_not_exists: false }
+        Statement::CreateSecret {
+            name: "s".into(),
+            value: "a\nb".into(),
+            if_not_exists: false
+        }
     );
     assert_eq!(
         one("ALTER SECRET s AS $x$it's$x$"),
-        Statement::AlterSecret { name: "s".into(), value: "it's".into() }
+        Statement::AlterSecret {
+            name: "s".into(),
+            value: "it's".into()
+        }
     );
 }
 
@@ -183,7 +216,12 @@ fn drops_alters_comments() {
     );
     assert_eq!(
         one("COMMENT ON STREAM s IS NULL"),
-        Statement::Comment { kind: ObjectKind::Stream, name: "s".into(), column: None, comment: None }
+        Statement::Comment {
+            kind: ObjectKind::Stream,
+            name: "s".into(),
+            column: None,
+            comment: None
+        }
     );
 }
 
@@ -192,15 +230,24 @@ fn running() {
     let minute = Some(Duration::from_secs(60));
     for (sql, expected) in [
         ("START ALL", Statement::Start(None)),
-        ("START PIPELINE p", Statement::Start(Some((ObjectKind::Pipeline, "p".into())))),
+        (
+            "START PIPELINE p",
+            Statement::Start(Some((ObjectKind::Pipeline, "p".into()))),
+        ),
         (
             "STOP MATERIALIZED VIEW v WITHIN INTERVAL '60 seconds'",
             Statement::Stop(Some((ObjectKind::MaterializedView, "v".into())), minute),
         ),
         ("STOP ALL", Statement::Stop(None, None)),
-        ("REFRESH MATERIALIZED VIEW v", Statement::Refresh("v".into())),
+        (
+            "REFRESH MATERIALIZED VIEW v",
+            Statement::Refresh("v".into()),
+        ),
         ("FLUSH", Statement::Flush),
-        ("WAIT FOR v WITHIN INTERVAL '1' MINUTE", Statement::Wait("v".into(), minute)),
+        (
+            "WAIT FOR v WITHIN INTERVAL '1' MINUTE",
+            Statement::Wait("v".into(), minute),
+        ),
         (
             "SUBSCRIBE TO v WITH (SNAPSHOT, PROGRESS = false) AFTER BATCH 7",
             Statement::Subscribe(Subscribe {
@@ -212,23 +259,44 @@ fn running() {
         ),
         (
             "EXPLAIN ANALYZE MATERIALIZED VIEW v",
-            Statement::ExplainMaterializedView { name: "v".into(), analyze: true },
+            Statement::ExplainMaterializedView {
+                name: "v".into(),
+                analyze: true,
+            },
         ),
         ("DESCRIBE TABLE t", Statement::Describe("t".into())),
         ("DESC t", Statement::Describe("t".into())),
-        ("SHOW MATERIALIZED VIEWS", Statement::ShowObjects(ObjectKind::MaterializedView)),
+        (
+            "SHOW MATERIALIZED VIEWS",
+            Statement::ShowObjects(ObjectKind::MaterializedView),
+        ),
         ("SHOW STREAMS", Statement::ShowObjects(ObjectKind::Stream)),
-        ("SHOW CREATE STREAM s", Statement::ShowCreate(ObjectKind::Stream, "s".into())),
-        ("SHOW OPTIONS FOR MATERIALIZED VIEW", Statement::ShowOptions("materialized view".into())),
-        ("SHOW OPTIONS FOR 'kafka'", Statement::ShowOptions("kafka".into())),
+        (
+            "SHOW CREATE STREAM s",
+            Statement::ShowCreate(ObjectKind::Stream, "s".into()),
+        ),
+        (
+            "SHOW OPTIONS FOR MATERIALIZED VIEW",
+            Statement::ShowOptions("materialized view".into()),
+        ),
+        (
+            "SHOW OPTIONS FOR 'kafka'",
+            Statement::ShowOptions("kafka".into()),
+        ),
         ("ANALYZE VERBOSE t (a)", Statement::NoOperation("ANALYZE")),
         ("UNLISTEN *", Statement::NoOperation("UNLISTEN")),
         ("VACUUM", Statement::NoOperation("VACUUM")),
     ] {
         assert_eq!(one(sql), expected, "{sql}");
     }
-    assert!(matches!(one("EXPLAIN (VERBOSE, FORMAT JSON) SELECT 1"), Statement::Explain(_)));
-    assert!(matches!(one("EXPLAIN ANALYZE SELECT 1"), Statement::Explain(_)));
+    assert!(matches!(
+        one("EXPLAIN (VERBOSE, FORMAT JSON) SELECT 1"),
+        Statement::Explain(_)
+    ));
+    assert!(matches!(
+        one("EXPLAIN ANALYZE SELECT 1"),
+        Statement::Explain(_)
+    ));
 }
 
 #[test]
@@ -239,18 +307,40 @@ fn parameters() {
         local,
     };
     for (sql, expected) in [
-        ("SET DateStyle = 'ISO'", set("datestyle", Some("ISO"), false)),
-        ("set extra_float_digits TO 3", set("extra_float_digits", Some("3"), false)),
-        ("SET LOCAL statement_timeout = '5s'", set("statement_timeout", Some("5s"), true)),
-        ("SET SESSION TIMEZONE TO 'Europe/Berlin'", set("timezone", Some("Europe/Berlin"), false)),
+        (
+            "SET DateStyle = 'ISO'",
+            set("datestyle", Some("ISO"), false),
+        ),
+        (
+            "set extra_float_digits TO 3",
+            set("extra_float_digits", Some("3"), false),
+        ),
+        (
+            "SET LOCAL statement_timeout = '5s'",
+            set("statement_timeout", Some("5s"), true),
+        ),
+        (
+            "SET SESSION TIMEZONE TO 'Europe/Berlin'",
+            set("timezone", Some("Europe/Berlin"), false),
+        ),
         ("SET TIME ZONE DEFAULT", set("timezone", None, false)),
         ("SET TIME ZONE -3", set("timezone", Some("-3"), false)),
-        ("SET search_path = a, \"B\"", set("search_path", Some("a, B"), false)),
-        ("SET NAMES 'UTF8'", set("client_encoding", Some("UTF8"), false)),
+        (
+            "SET search_path = a, \"B\"",
+            set("search_path", Some("a, B"), false),
+        ),
+        (
+            "SET NAMES 'UTF8'",
+            set("client_encoding", Some("UTF8"), false),
+        ),
         ("SET my.app TO on", set("my.app", Some("on"), false)),
         (
             "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
-            set("default_transaction_isolation", Some("read uncommitted"), false),
+            set(
+                "default_transaction_isolation",
+                Some("read uncommitted"),
+                false,
+            ),
         ),
         (
             "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
@@ -260,10 +350,19 @@ fn parameters() {
             "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
             set("transaction_isolation", Some("serializable"), true),
         ),
-        ("SET SESSION AUTHORIZATION DEFAULT", set("session_authorization", None, false)),
-        ("SHOW TRANSACTION ISOLATION LEVEL", Statement::ShowParameter("transaction_isolation".into())),
+        (
+            "SET SESSION AUTHORIZATION DEFAULT",
+            set("session_authorization", None, false),
+        ),
+        (
+            "SHOW TRANSACTION ISOLATION LEVEL",
+            Statement::ShowParameter("transaction_isolation".into()),
+        ),
         ("show timezone", Statement::ShowParameter("timezone".into())),
-        ("SHOW TIME ZONE", Statement::ShowParameter("timezone".into())),
+        (
+            "SHOW TIME ZONE",
+            Statement::ShowParameter("timezone".into()),
+        ),
         ("SHOW ALL", Statement::ShowParameter("all".into())),
         ("RESET ALL", Statement::ResetParameter("all".into())),
         ("DISCARD ALL", Statement::Discard),
@@ -280,15 +379,24 @@ fn transactions() {
             "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
             Statement::Begin { read_only: true },
         ),
-        ("START TRANSACTION READ WRITE NOT DEFERRABLE", Statement::Begin { read_only: false }),
+        (
+            "START TRANSACTION READ WRITE NOT DEFERRABLE",
+            Statement::Begin { read_only: false },
+        ),
         ("COMMIT WORK", Statement::Commit),
         ("END", Statement::Commit),
         ("ROLLBACK AND NO CHAIN", Statement::Rollback),
         ("ABORT TRANSACTION", Statement::Rollback),
         ("SAVEPOINT \"S\"", Statement::Savepoint("S".into())),
-        ("RELEASE SAVEPOINT s", Statement::ReleaseSavepoint("s".into())),
+        (
+            "RELEASE SAVEPOINT s",
+            Statement::ReleaseSavepoint("s".into()),
+        ),
         ("ROLLBACK TO s", Statement::RollbackToSavepoint("s".into())),
-        ("ROLLBACK TRANSACTION TO SAVEPOINT s", Statement::RollbackToSavepoint("s".into())),
+        (
+            "ROLLBACK TRANSACTION TO SAVEPOINT s",
+            Statement::RollbackToSavepoint("s".into()),
+        ),
     ] {
         assert_eq!(one(sql), expected, "{sql}");
     }
@@ -296,8 +404,7 @@ fn transactions() {
 
 #[test]
 fn prepared_statements_and_cursors() {
-    let Statement::Prepare { name, statement } =
-        one("PREPARE p (int, text[]) AS SELECT $1, $2")
+    let Statement::Prepare { name, statement } = one("PREPARE p (int, text[]) AS SELECT $1, $2")
     else {
         panic!()
     };
@@ -334,10 +441,29 @@ fn prepared_statements_and_cursors() {
         ("FETCH FORWARD ALL c", None),
         ("FETCH FORWARD c", Some(1)),
     ] {
-        assert_eq!(one(sql), Statement::Fetch { name: "c".into(), count }, "{sql}");
+        assert_eq!(
+            one(sql),
+            Statement::Fetch {
+                name: "c".into(),
+                count
+            },
+            "{sql}"
+        );
     }
-    assert_eq!(one("FETCH next"), Statement::Fetch { name: "next".into(), count: Some(1) });
-    assert_eq!(one("MOVE 2 FROM c"), Statement::Move { name: "c".into(), count: Some(2) });
+    assert_eq!(
+        one("FETCH next"),
+        Statement::Fetch {
+            name: "next".into(),
+            count: Some(1)
+        }
+    );
+    assert_eq!(
+        one("MOVE 2 FROM c"),
+        Statement::Move {
+            name: "c".into(),
+            count: Some(2)
+        }
+    );
     assert_eq!(one("CLOSE ALL"), Statement::CloseCursor(None));
 }
 
@@ -348,36 +474,63 @@ fn copy() {
         other => panic!("{other:?}"),
     };
     let c = copy("COPY t (a, \"B\") FROM STDIN");
-    assert_eq!(c.target, CopyTarget::Relation("t".into(), vec!["a".into(), "B".into()]));
-    assert_eq!((c.format, c.delimiter, c.null.as_str()), (CopyFormat::Text, b'\t', "\\N"));
-    let c = copy("COPY t FROM STDIN WITH (FORMAT csv, HEADER, DELIMITER ';', NULL 'x', QUOTE '''')");
-    assert_eq!((c.format, c.header, c.delimiter), (CopyFormat::Csv, true, b';'));
+    assert_eq!(
+        c.target,
+        CopyTarget::Relation("t".into(), vec!["a".into(), "B".into()])
+    );
+    assert_eq!(
+        (c.format, c.delimiter, c.null.as_str()),
+        (CopyFormat::Text, b'\t', "\\N")
+    );
+    let c =
+        copy("COPY t FROM STDIN WITH (FORMAT csv, HEADER, DELIMITER ';', NULL 'x', QUOTE '''')");
+    assert_eq!(
+        (c.format, c.header, c.delimiter),
+        (CopyFormat::Csv, true, b';')
+    );
     assert_eq!((c.null.as_str(), c.quote, c.escape), ("x", b'\'', b'\''));
     let c = copy("COPY t FROM STDIN DELIMITER AS ',' NULL '' CSV HEADER ESCAPE '\\'");
-    assert_eq!((c.format, c.header, c.escape), (CopyFormat::Csv, true, b'\\'));
+    assert_eq!(
+        (c.format, c.header, c.escape),
+        (CopyFormat::Csv, true, b'\\')
+    );
     let c = copy("COPY (SELECT 1, (2)) TO STDOUT (FORMAT binary)");
     assert!(!c.from_stdin && c.format == CopyFormat::Binary);
     let c = copy("COPY BINARY t TO STDOUT");
     assert_eq!(c.format, CopyFormat::Binary);
-    assert!(matches!(copy("COPY (SUBSCRIBE TO v) TO STDOUT").target, CopyTarget::Query(_)));
+    assert!(matches!(
+        copy("COPY (SUBSCRIBE TO v) TO STDOUT").target,
+        CopyTarget::Query(_)
+    ));
 }
 
 #[test]
 fn queries_and_changes() {
     for sql in [
-        "SELECT 1", "(SELECT 1) UNION ALL SELECT 2", "WITH a AS (SELECT 1) SELECT * FROM a",
-        "VALUES (1), (2)", "TABLE t",
+        "SELECT 1",
+        "(SELECT 1) UNION ALL SELECT 2",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "VALUES (1), (2)",
+        "TABLE t",
         "SELECT a FROM TUMBLE((SELECT * FROM t), ts, INTERVAL '1 minute') AS w",
         "SELECT c.relname OPERATOR(pg_catalog.~) '^(x)$' COLLATE pg_catalog.default FROM c",
     ] {
         assert!(matches!(one(sql), Statement::Query(_)), "{sql}");
     }
     assert!(matches!(
-        one("INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING *"),
+        one(
+            "INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING *"
+        ),
         Statement::Insert(_)
     ));
-    assert!(matches!(one("UPDATE t SET a = 1 WHERE b RETURNING a"), Statement::Update(_)));
-    assert!(matches!(one("DELETE FROM t USING u WHERE t.a = u.a"), Statement::Delete(_)));
+    assert!(matches!(
+        one("UPDATE t SET a = 1 WHERE b RETURNING a"),
+        Statement::Update(_)
+    ));
+    assert!(matches!(
+        one("DELETE FROM t USING u WHERE t.a = u.a"),
+        Statement::Delete(_)
+    ));
     assert_eq!(
         one("TRUNCATE TABLE a, b RESTART IDENTITY CASCADE"),
         Statement::Truncate(vec!["a".into(), "b".into()])
@@ -396,25 +549,110 @@ fn many_statements() {
 fn errors_have_state_and_position() {
     for (sql, state, primary, position) in [
         ("SELEC 1", "42601", "syntax error at or near \"SELEC\"", 1),
-        ("SELECT 1; SELECT FROM FROM t", "42601", "syntax error at or near \"FROM\"", 23),
+        (
+            "SELECT 1; SELECT FROM FROM t",
+            "42601",
+            "syntax error at or near \"FROM\"",
+            23,
+        ),
         ("SELECT (1", "42601", "syntax error at end of input", 10),
-        ("SELECT 'ä' x y", "42601", "syntax error at or near \"y\"", 14),
-        ("SELECT 'abc", "42601", "unterminated quoted string at or near \"'abc\"", 8),
-        ("SELECT \"abc", "42601", "unterminated quoted identifier at or near \"\"abc\"", 8),
-        ("SELECT 1 /* x", "42601", "unterminated /* comment at or near \"/* x\"", 10),
-        ("CREATE STREAM s (a foo)", "42704", "type \"foo\" does not exist", 20),
-        ("CREATE TABLE t (a serial)", "42704", "type \"serial\" does not exist", 19),
-        ("CREATE STREAM s (a int) WITH (connector = 'files', locaton = '/x')", "42704", "option \"locaton\" does not exist", 52),
-        ("CREATE STREAM s (a int,)", "42601", "syntax error at or near \")\"", 24),
-        ("CREATE TABLE select (a int)", "42601", "syntax error at or near \"select\"", 14),
-        ("SELECT a FROM t EMIT ON UPDATE", "42601", "syntax error at or near \"EMIT\"", 17),
+        (
+            "SELECT 'ä' x y",
+            "42601",
+            "syntax error at or near \"y\"",
+            14,
+        ),
+        (
+            "SELECT 'abc",
+            "42601",
+            "unterminated quoted string at or near \"'abc\"",
+            8,
+        ),
+        (
+            "SELECT \"abc",
+            "42601",
+            "unterminated quoted identifier at or near \"\"abc\"",
+            8,
+        ),
+        (
+            "SELECT 1 /* x",
+            "42601",
+            "unterminated /* comment at or near \"/* x\"",
+            10,
+        ),
+        (
+            "CREATE STREAM s (a foo)",
+            "42704",
+            "type \"foo\" does not exist",
+            20,
+        ),
+        (
+            "CREATE TABLE t (a serial)",
+            "42704",
+            "type \"serial\" does not exist",
+            19,
+        ),
+        (
+            "CREATE STREAM s (a int) WITH (connector = 'files', locaton = '/x')",
+            "42704",
+            "option \"locaton\" does not exist",
+            52,
+        ),
+        (
+            "CREATE STREAM s (a int,)",
+            "42601",
+            "syntax error at or near \")\"",
+            24,
+        ),
+        (
+            "CREATE TABLE select (a int)",
+            "42601",
+            "syntax error at or near \"select\"",
+            14,
+        ),
+        (
+            "SELECT a FROM t EMIT ON UPDATE",
+            "42601",
+            "syntax error at or near \"EMIT\"",
+            17,
+        ),
         ("DROP TABLE x.y", "3F000", "schema \"x\" does not exist", 12),
-        ("CREATE INDEX i ON t (a)", "0A000", "CREATE INDEX is not supported", 8),
-        ("COPY t FROM '/etc/passwd'", "0A000", "COPY FROM a file or program is not supported", 13),
-        ("ALTER TABLE t ADD COLUMN c int", "0A000", "ALTER … ADD is not supported", 15),
-        ("CREATE STREAM s (a NUMERIC(50))", "22023", "NUMERIC precision 50 must be between 1 and 38", 20),
-        ("SELECT 1 WHERE", "42601", "syntax error at end of input", 15),
-        ("FETCH BACKWARD 1 FROM c", "55000", "cursor can only scan forward", 7),
+        (
+            "CREATE INDEX i ON t (a)",
+            "0A000",
+            "CREATE INDEX is not supported",
+            8,
+        ),
+        (
+            "COPY t FROM '/etc/passwd'",
+            "0A000",
+            "COPY FROM a file or program is not supported",
+            13,
+        ),
+        (
+            "ALTER TABLE t ADD COLUMN c int",
+            "0A000",
+            "ALTER … ADD is not supported",
+            15,
+        ),
+        (
+            "CREATE STREAM s (a NUMERIC(50))",
+            "22023",
+            "NUMERIC precision 50 must be between 1 and 38",
+            20,
+        ),
+        (
+            "SELECT 1 WHERE",
+            "42601",
+            "syntax error at end of input",
+            15,
+        ),
+        (
+            "FETCH BACKWARD 1 FROM c",
+            "55000",
+            "cursor can only scan forward",
+            7,
+        ),
         ("DIAGNOSE v", "0A000", "DIAGNOSE is not supported", 1),
         ("SET x", "42601", "syntax error at end of input", 6),
         ("SHOW", "42601", "syntax error at end of input", 5),
@@ -436,16 +674,31 @@ fn errors_of_definitions() {
         ("CREATE STREAM s (a int PRIMARY KEY)", "42P17"),
         ("CREATE TABLE t (a int, a int)", "42701"),
         ("CREATE TABLE t (a int, PRIMARY KEY (b))", "42703"),
-        ("CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))", "42P17"),
+        (
+            "CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))",
+            "42P17",
+        ),
         ("CREATE STREAM s (a int, WATERMARK FOR b AS b)", "42703"),
         ("CREATE STREAM s (a text, WATERMARK FOR a AS a)", "42804"),
-        ("CREATE STREAM s (a timestamp, WATERMARK FOR a AS a + INTERVAL '1 s')", "42P17"),
-        ("CREATE STREAM s (a int) WITH (connector = 'kafak')", "42704"),
+        (
+            "CREATE STREAM s (a timestamp, WATERMARK FOR a AS a + INTERVAL '1 s')",
+            "42P17",
+        ),
+        (
+            "CREATE STREAM s (a int) WITH (connector = 'kafak')",
+            "42704",
+        ),
         ("CREATE SINK k FROM v", "42P17"),
-        ("CREATE STREAM s (a int) WITH (connector = 'files', location = 'a', path = 'b')", "42601"),
+        (
+            "CREATE STREAM s (a int) WITH (connector = 'files', location = 'a', path = 'b')",
+            "42601",
+        ),
         ("CREATE TABLE t (a int UNIQUE)", "0A000"),
         ("CREATE TABLE \"\" (a int)", "42601"),
-        ("CREATE MATERIALIZED VIEW v WITH (triger = '1 s') AS SELECT 1", "42704"),
+        (
+            "CREATE MATERIALIZED VIEW v WITH (triger = '1 s') AS SELECT 1",
+            "42704",
+        ),
         ("SELECT 1 INTO t", "0A000"),
     ] {
         assert_eq!(parse(sql).expect_err(sql).sqlstate(), state, "{sql}");

@@ -4,7 +4,9 @@ use crate::sql::parse;
 use crate::sql::statement::Statement as Parsed;
 
 fn rewritten(sql: &str) -> Result<String> {
-    let (statement, _) = parse(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).remove(0);
+    let (statement, _) = parse(sql)
+        .unwrap_or_else(|e| panic!("{sql}: {e}"))
+        .remove(0);
     let Parsed::Query(query) = statement else {
         panic!("{sql} is no query")
     };
@@ -20,26 +22,59 @@ fn check(cases: &[(&str, &str)]) {
 #[test]
 fn output_names() {
     check(&[
-        ("SELECT 1, 'a'", "SELECT 1 AS \"?column?\", 'a' AS \"?column?#2\""),
-        ("SELECT a, t.b, a + 1", "SELECT a, t.b, a + 1 AS \"?column?\""),
-        ("SELECT count(*), SUM(x), count(y)", "SELECT count(*) AS \"count\", SUM(x) AS \"sum\", count(y) AS \"count#2\""),
-        ("SELECT a.id, b.id, a.id AS x", "SELECT a.id, b.id AS \"id#2\", a.id AS x"),
-        ("SELECT x::int, '1'::int, 1::text", "SELECT x::INT AS \"x\", '1'::INT AS \"int4\", 1::TEXT AS \"text\""),
+        (
+            "SELECT 1, 'a'",
+            "SELECT 1 AS \"?column?\", 'a' AS \"?column?#2\"",
+        ),
+        (
+            "SELECT a, t.b, a + 1",
+            "SELECT a, t.b, a + 1 AS \"?column?\"",
+        ),
+        (
+            "SELECT count(*), SUM(x), count(y)",
+            "SELECT count(*) AS \"count\", SUM(x) AS \"sum\", count(y) AS \"count#2\"",
+        ),
+        (
+            "SELECT a.id, b.id, a.id AS x",
+            "SELECT a.id, b.id AS \"id#2\", a.id AS x",
+        ),
+        (
+            "SELECT x::int, '1'::int, 1::text",
+            "SELECT x::INT AS \"x\", '1'::INT AS \"int4\", 1::TEXT AS \"text\"",
+        ),
         (
             "SELECT CASE WHEN a THEN b END, CASE WHEN a THEN b ELSE c END",
             "SELECT CASE WHEN a THEN b END AS \"case\", CASE WHEN a THEN b ELSE c END AS \"c\"",
         ),
-        ("SELECT coalesce(a, 1), true, now()", "SELECT coalesce(a, 1) AS \"coalesce\", true AS \"bool\", now() AS \"now\""),
-        ("SELECT (SELECT max(v) FROM t), EXISTS (SELECT b FROM t)", "SELECT (SELECT max(v) AS \"max\" FROM t) AS \"max\", EXISTS (SELECT b FROM t) AS \"exists\""),
+        (
+            "SELECT coalesce(a, 1), true, now()",
+            "SELECT coalesce(a, 1) AS \"coalesce\", true AS \"bool\", now() AS \"now\"",
+        ),
+        (
+            "SELECT (SELECT max(v) FROM t), EXISTS (SELECT b FROM t)",
+            "SELECT (SELECT max(v) AS \"max\" FROM t) AS \"max\", EXISTS (SELECT b FROM t) AS \"exists\"",
+        ),
         // Beside a star that may have it too, only at the top.
-        ("SELECT t.oid, t.* FROM t", "SELECT t.oid AS \"oid#1\", t.* FROM t"),
-        ("SELECT s.oid FROM (SELECT t.oid, u.* FROM t, u) s", "SELECT s.oid FROM (SELECT t.oid, u.* FROM t, u) s"),
-        ("SELECT 1 UNION ALL SELECT 2", "SELECT 1 AS \"?column?\" UNION ALL SELECT 2 AS \"?column?\""),
+        (
+            "SELECT t.oid, t.* FROM t",
+            "SELECT t.oid AS \"oid#1\", t.* FROM t",
+        ),
+        (
+            "SELECT s.oid FROM (SELECT t.oid, u.* FROM t, u) s",
+            "SELECT s.oid FROM (SELECT t.oid, u.* FROM t, u) s",
+        ),
+        (
+            "SELECT 1 UNION ALL SELECT 2",
+            "SELECT 1 AS \"?column?\" UNION ALL SELECT 2 AS \"?column?\"",
+        ),
         (
             "SELECT DISTINCT lower(a) FROM t ORDER BY lower(a) DESC, 1",
             "SELECT DISTINCT lower(a) AS \"lower\" FROM t ORDER BY 1 DESC, 1",
         ),
-        ("WITH c AS (SELECT max(a) FROM t) SELECT max FROM c", "WITH c AS (SELECT max(a) AS \"max\" FROM t) SELECT max FROM c"),
+        (
+            "WITH c AS (SELECT max(a) FROM t) SELECT max FROM c",
+            "WITH c AS (SELECT max(a) AS \"max\" FROM t) SELECT max FROM c",
+        ),
     ]);
     assert_eq!(display_name("count\u{1}2"), "count");
     assert_eq!(display_name("count"), "count");
@@ -102,8 +137,14 @@ fn postgres_forms() {
             "SELECT c FROM t WHERE n OPERATOR(pg_catalog.~) '^(x)$' COLLATE pg_catalog.default",
             "SELECT c FROM t WHERE n ~ '^(x)$'",
         ),
-        ("SELECT pg_catalog.lower(a) FROM t", "SELECT lower(a) AS \"lower\" FROM t"),
-        ("SELECT a FROM t WHERE o = 'x'::regclass", "SELECT a FROM t WHERE o = to_regclass_oid('x')"),
+        (
+            "SELECT pg_catalog.lower(a) FROM t",
+            "SELECT lower(a) AS \"lower\" FROM t",
+        ),
+        (
+            "SELECT a FROM t WHERE o = 'x'::regclass",
+            "SELECT a FROM t WHERE o = to_regclass_oid('x')",
+        ),
         (
             "SELECT a FROM t WHERE ('x'::pg_catalog.regtype)::pg_catalog.text = b",
             "SELECT a FROM t WHERE oid_to_regtype_text((to_regtype_oid('x'))) = b",
@@ -112,27 +153,60 @@ fn postgres_forms() {
             "SELECT c.oid::regclass FROM c",
             "SELECT oid_to_regclass_text(to_regclass_oid(c.oid)) AS \"oid\" FROM c",
         ),
-        ("SELECT 'x'::regclass::oid AS o", "SELECT to_regclass_oid('x')::oid AS o"),
-        ("SELECT a FROM t WHERE n LIKE 'pg/_%' ESCAPE '/'", "SELECT a FROM t WHERE n LIKE 'pg\\_%'"),
+        (
+            "SELECT 'x'::regclass::oid AS o",
+            "SELECT to_regclass_oid('x')::oid AS o",
+        ),
+        (
+            "SELECT a FROM t WHERE n LIKE 'pg/_%' ESCAPE '/'",
+            "SELECT a FROM t WHERE n LIKE 'pg\\_%'",
+        ),
         (
             "SELECT a FROM t WHERE n NOT LIKE 'pg/_' || '%' ESCAPE '/'",
             "SELECT a FROM t WHERE n NOT LIKE like_escape('pg/_' || '%', '/')",
         ),
-        ("SELECT a FROM t WHERE n SIMILAR TO 'a%|b_'", "SELECT a FROM t WHERE n ~ '^(?:a(?s:.)*|b(?s:.))$'"),
-        ("SELECT a FROM t WHERE n NOT SIMILAR TO m", "SELECT a FROM t WHERE n !~ similar_to_escape(m, '\\')"),
         (
-            "SELECT ARRAY(SELECT x FROM t ORDER BY x) AS a",
-            "SELECT (SELECT array_agg(element) AS \"array_agg\" FROM (SELECT x FROM t ORDER BY x) AS elements (element)) AS a",
+            "SELECT a FROM t WHERE n SIMILAR TO 'a%|b_'",
+            "SELECT a FROM t WHERE n ~ '^(?:a(?s:.)*|b(?s:.))$'",
+        ),
+        (
+            "SELECT a FROM t WHERE n NOT SIMILAR TO m",
+            "SELECT a FROM t WHERE n !~ similar_to_escape(m, '\\')",
+        ),
+        (
+            "SELECT ARRAY(SELECT x FROM t) AS a",
+            "SELECT (SELECT array_agg(element) FROM (SELECT x FROM t) AS elements (element)) AS a",
+        ),
+        (
+            "SELECT ARRAY(SELECT x FROM t ORDER BY 1 DESC, y) AS a",
+            "SELECT (SELECT array_agg(element ORDER BY element DESC, order_2) FROM \
+             (SELECT x, y AS order_2 FROM t ORDER BY 1 DESC, y) AS elements (element, order_2)) AS a",
+        ),
+        (
+            "SELECT TIMESTAMPTZ '2026-01-01 7:30+2' AS a, '2026-01-01T00:00:00Z'::timestamp AS b",
+            "SELECT '2026-01-01 07:30:00+02:00'::TIMESTAMPTZ AS a, '2026-01-01 00:00:00Z'::TIMESTAMP AS b",
         ),
         ("SELECT '\\x00Ff'::bytea AS b", "SELECT X'00Ff' AS b"),
         ("SELECT 'a\\001'::bytea AS b", "SELECT X'6101' AS b"),
-        ("SELECT '{1,\"b c\",NULL}'::text[] AS a", "SELECT ARRAY['1'::TEXT, 'b c'::TEXT, NULL::TEXT] AS a"),
+        (
+            "SELECT '{1,\"b c\",NULL}'::text[] AS a",
+            "SELECT ARRAY['1'::TEXT, 'b c'::TEXT, NULL::TEXT] AS a",
+        ),
         ("SELECT '{}'::int[] AS a", "SELECT ARRAY[]::INT[] AS a"),
-        ("SELECT a FROM t WHERE b = ANY('{x,\"y,z\"}')", "SELECT a FROM t WHERE b = ANY(ARRAY['x', 'y,z'])"),
-        ("SELECT ts AT TIME ZONE 'UTC' FROM t", "SELECT timezone('UTC', ts) AS \"timezone\" FROM t"),
+        (
+            "SELECT a FROM t WHERE b = ANY('{x,\"y,z\"}')",
+            "SELECT a FROM t WHERE b = ANY(ARRAY['x', 'y,z'])",
+        ),
+        (
+            "SELECT ts AT TIME ZONE 'UTC' FROM t",
+            "SELECT timezone('UTC', ts) AS \"timezone\" FROM t",
+        ),
         ("SELECT 'x'::uuid AS u", "SELECT to_uuid('x') AS u"),
         ("SELECT current_schema AS s", "SELECT current_schema() AS s"),
-        ("SELECT every(b) FROM t", "SELECT bool_and(b) AS \"every\" FROM t"),
+        (
+            "SELECT every(b) FROM t",
+            "SELECT bool_and(b) AS \"every\" FROM t",
+        ),
     ]);
     for (sql, state) in [
         ("SELECT '{1'::int[]", "22P02"),
@@ -151,6 +225,11 @@ fn returning_is_named() {
     let Parsed::Delete(delete) = statement else {
         panic!()
     };
-    let text = rewrite_statement(ast::Statement::Delete(*delete)).unwrap().to_string();
-    assert!(text.ends_with("RETURNING a, a + 1 AS \"?column?\""), "{text}");
+    let text = rewrite_statement(ast::Statement::Delete(*delete))
+        .unwrap()
+        .to_string();
+    assert!(
+        text.ends_with("RETURNING a, a + 1 AS \"?column?\""),
+        "{text}"
+    );
 }
