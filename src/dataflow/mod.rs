@@ -32,3 +32,5 @@ pub mod view_storage;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_windows;

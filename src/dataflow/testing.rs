@@ -12,7 +12,10 @@ use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as PlannedStatement;
+use datafusion::sql::sqlparser::ast;
 
 use super::change::ChangeBatch;
 use super::consolidate::consolidate;
@@ -22,6 +25,8 @@ use super::plan::{InputProperties, ViewPlan, ViewRequest, plan_view};
 use super::rows::RowCodec;
 use crate::catalog::definition::EmitMode;
 use crate::error::Result;
+use crate::sql::context::{ContextOptions, new_session_context};
+use crate::sql::statement::Statement;
 use crate::state::{MemoryBudget, StateStore, StateStoreOptions};
 
 /// A small generator of reproducible numbers (splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
@@ -81,10 +86,11 @@ pub struct Harness {
 }
 
 fn session() -> SessionContext {
-    let config = SessionConfig::new()
-        .with_target_partitions(1)
-        .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
-    SessionContext::new_with_config(config)
+    new_session_context(ContextOptions {
+        target_partitions: Some(1),
+        ..ContextOptions::default()
+    })
+    .unwrap()
 }
 
 /// A schema of nullable columns: `k`, `v` BIGINT and `s` TEXT.
@@ -156,7 +162,7 @@ impl Harness {
     /// Plans a view without adding it.
     pub fn plan(&self, name: &str, sql: &str, emit: EmitMode) -> Result<ViewPlan> {
         let state = self.context.state();
-        let plan = self.runtime.block_on(state.create_logical_plan(sql))?;
+        let plan = self.bind_query(sql)?;
         let inputs = |relation: &str| {
             if let Some(relation) = self.relations.get(relation) {
                 return Some(relation.properties.clone());
@@ -178,6 +184,19 @@ impl Harness {
             inputs: &inputs,
             emit,
         })
+    }
+
+    /// The bound plan of a query, as a session makes it.
+    fn bind_query(&self, sql: &str) -> Result<LogicalPlan> {
+        let (statement, _) = crate::sql::parse(sql)?.remove(0);
+        let Statement::Query(query) = statement else {
+            panic!("{sql} is no query");
+        };
+        let query = crate::sql::rewrite::rewrite_query(*query)?;
+        let statement = ast::Statement::Query(Box::new(query));
+        let statement = PlannedStatement::Statement(Box::new(statement));
+        let state = self.context.state();
+        Ok(self.runtime.block_on(state.statement_to_plan(statement))?)
     }
 
     /// Adds a view.
@@ -291,8 +310,9 @@ impl Harness {
 
     /// What DataFusion answers now.
     fn answer(&self, view: &TestView) -> Vec<RecordBatch> {
+        let plan = self.bind_query(&view.sql).unwrap();
         self.runtime.block_on(async {
-            let query = self.context.sql(&view.sql).await.unwrap();
+            let query = self.context.execute_logical_plan(plan).await.unwrap();
             query.collect().await.unwrap()
         })
     }

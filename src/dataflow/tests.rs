@@ -191,6 +191,7 @@ fn a_failed_batch_leaves_no_trace() {
         .try_batch(vec![("t", bad.clone()), ("u", bad)])
         .unwrap_err();
     assert!(error.primary().contains("\"q\""), "{error}");
+    assert_eq!(error.sqlstate(), sqlstate::DIVISION_BY_ZERO, "{error}");
     let next = kvs(&[((Some(3), Some(5), None), 1)]);
     harness.batch(vec![("t", next.clone()), ("u", next)]);
     harness.check();
