@@ -11,6 +11,7 @@
 
 pub mod aggregate;
 pub mod bag;
+pub mod batch_numbers;
 pub mod change;
 pub mod consolidate;
 pub mod distinct;
@@ -19,7 +20,6 @@ pub mod expression;
 pub mod graph;
 pub mod join;
 pub mod number;
-pub mod numbers;
 pub mod operator;
 pub mod plan;
 pub mod recompute;

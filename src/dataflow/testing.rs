@@ -27,7 +27,7 @@ use crate::catalog::definition::EmitMode;
 use crate::error::Result;
 use crate::sql::context::{ContextOptions, new_session_context};
 use crate::sql::statement::Statement;
-use crate::state::{MemoryBudget, StateStore, StateStoreOptions};
+use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions};
 
 /// A small generator of reproducible numbers (splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
 pub struct Random(u64);
@@ -81,6 +81,7 @@ pub struct Harness {
     relations: BTreeMap<String, Relation>,
     views: Vec<(String, TestView)>,
     batch_id: u64,
+    last_run: Arc<Run>,
     /// Watermark of the next batches.
     pub watermark: Option<i64>,
 }
@@ -118,10 +119,13 @@ impl Harness {
             budget,
             dataflow: Dataflow::new(),
             context: session(),
-            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap(),
             relations: BTreeMap::new(),
             views: Vec::new(),
             batch_id: 0,
+            last_run: Arc::default(),
             watermark: None,
         }
     }
@@ -150,6 +154,7 @@ impl Harness {
                 append_only: false,
                 watermark_column: None,
                 primary_key: None,
+                event_time: Vec::new(),
             },
         );
     }
@@ -173,6 +178,7 @@ impl Harness {
                 append_only: view.plan.append_only,
                 watermark_column: None,
                 primary_key: view.plan.key.clone(),
+                event_time: view.plan.event_time.clone(),
             })
         };
         plan_view(&ViewRequest {
@@ -233,6 +239,12 @@ impl Harness {
         self.try_batch(changes).unwrap()
     }
 
+    /// Runs one batch to its commit; what it wrote.
+    pub fn batch_run(&mut self, changes: Vec<(&str, ChangeBatch)>) -> Arc<Run> {
+        self.batch(changes);
+        self.last_run.clone()
+    }
+
     /// As [`Self::batch`]; a failed batch leaves no trace.
     pub fn try_batch(&mut self, changes: Vec<(&str, ChangeBatch)>) -> Result<BatchResult> {
         let context = self.batch_context();
@@ -244,7 +256,8 @@ impl Harness {
             }
         };
         let run = std::mem::take(&mut result.run);
-        self.store.apply(self.batch_id, Arc::new(run))?;
+        self.last_run = Arc::new(run);
+        self.store.apply(self.batch_id, self.last_run.clone())?;
         self.dataflow.committed();
         self.batch_id += 1;
         for (relation, change) in changes {
@@ -386,7 +399,9 @@ impl RandomTable {
         let mut entries = Vec::new();
         for _ in 0..random.below(size + 1) {
             if self.deletes && !self.rows.is_empty() && random.one_in(3) {
-                let row = self.rows.swap_remove(random.below(self.rows.len() as u64) as usize);
+                let row = self
+                    .rows
+                    .swap_remove(random.below(self.rows.len() as u64) as usize);
                 entries.push((row, -1));
             } else {
                 let null = |random: &mut Random| random.one_in(6);

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{AsArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
-use datafusion::arrow::datatypes::{
-    DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit,
-};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit};
 
 use super::change::ChangeBatch;
 use super::plan::InputProperties;
@@ -38,6 +36,7 @@ fn harness() -> Harness {
                 append_only: true,
                 watermark_column: Some(column),
                 primary_key: None,
+                event_time: Vec::new(),
             },
         );
     }
@@ -47,8 +46,7 @@ fn harness() -> Harness {
 fn rows(rows: &[(i64, i64)]) -> ChangeBatch {
     let keys: Int64Array = rows.iter().map(|(k, _)| Some(*k)).collect();
     let ticks: Int64Array = rows.iter().map(|(_, at)| Some(*at)).collect();
-    let times: TimestampMicrosecondArray =
-        rows.iter().map(|(_, at)| Some(at * SECOND)).collect();
+    let times: TimestampMicrosecondArray = rows.iter().map(|(_, at)| Some(at * SECOND)).collect();
     let batch = RecordBatch::try_new(
         schema(),
         vec![
@@ -83,10 +81,19 @@ fn lineage_follows_windows_through_expressions() {
     let harness = harness();
     for (sql, expected) in [
         ("SELECT at FROM s", Some(0)),
-        ("SELECT at + INTERVAL '3 seconds' AS a FROM s", Some(-3 * SECOND)),
+        (
+            "SELECT at + INTERVAL '3 seconds' AS a FROM s",
+            Some(-3 * SECOND),
+        ),
         ("SELECT tick FROM s", None),
-        ("SELECT window_start FROM TUMBLE(s, at, INTERVAL '10 seconds')", Some(10 * SECOND)),
-        ("SELECT window_end FROM TUMBLE(s, at, INTERVAL '10 seconds')", Some(0)),
+        (
+            "SELECT window_start FROM TUMBLE(s, at, INTERVAL '10 seconds')",
+            Some(10 * SECOND),
+        ),
+        (
+            "SELECT window_end FROM TUMBLE(s, at, INTERVAL '10 seconds')",
+            Some(0),
+        ),
         (
             "SELECT window_start FROM HOP(s, at, INTERVAL '5 seconds', INTERVAL '20 seconds')",
             Some(20 * SECOND),
@@ -97,12 +104,18 @@ fn lineage_follows_windows_through_expressions() {
         ),
         ("SELECT window_start FROM TUMBLE(i, tick, 10)", Some(10)),
         ("SELECT window_end FROM HOP(i, tick, 5, 20)", Some(0)),
-        ("SELECT date_trunc('minute', at) AS m FROM s", Some(60 * SECOND)),
+        (
+            "SELECT date_trunc('minute', at) AS m FROM s",
+            Some(60 * SECOND),
+        ),
         (
             "SELECT date_bin(INTERVAL '15 minutes', at, TIMESTAMPTZ '2001-01-01') AS m FROM s",
             Some(900 * SECOND),
         ),
-        ("SELECT window_start FROM TUMBLE(s, at, INTERVAL '10 seconds') UNION ALL SELECT at FROM s", None),
+        (
+            "SELECT window_start FROM TUMBLE(s, at, INTERVAL '10 seconds') UNION ALL SELECT at FROM s",
+            None,
+        ),
         (
             "SELECT x.window_start FROM (SELECT window_start, k, count(*) FROM \
              TUMBLE(s, at, INTERVAL '10 seconds') GROUP BY 1, 2) x JOIN i ON x.k = i.k",
@@ -129,7 +142,12 @@ fn late_rows_are_dropped_and_counted_where_windows_are_grouped() {
     assert_eq!(result.late_rows["raw"], 0);
     assert_eq!(
         numbers(&harness, "v"),
-        vec![vec![10, 1, 2], vec![20, 1, 1], vec![20, 2, 1], vec![30, 2, 1]]
+        vec![
+            vec![10, 1, 2],
+            vec![20, 1, 1],
+            vec![20, 2, 1],
+            vec![30, 2, 1]
+        ]
     );
     assert_eq!(numbers(&harness, "raw").len(), 7);
 }
@@ -161,6 +179,22 @@ fn windows_are_emitted_once_when_they_close() {
 }
 
 #[test]
+fn a_view_over_a_view_knows_its_windows() {
+    let mut harness = harness();
+    harness.view(
+        "per_key",
+        "SELECT window_end, k, count(*) AS n FROM TUMBLE(i, tick, 10) GROUP BY window_end, k",
+    );
+    let sql = "SELECT window_end, max(n) AS n FROM per_key GROUP BY window_end";
+    let plan = harness.plan("most", sql, EmitMode::OnWindowClose).unwrap();
+    harness.add("most", sql, plan);
+    harness.batch(vec![("i", rows(&[(1, 3), (1, 4), (2, 5), (2, 15)]))]);
+    harness.watermark = Some(10);
+    harness.batch(vec![("i", rows(&[(2, 6), (2, 7)]))]);
+    assert_eq!(numbers(&harness, "most"), vec![vec![10, 2]]);
+}
+
+#[test]
 fn emit_on_window_close_needs_a_window_of_event_time() {
     let harness = harness();
     for sql in [
@@ -169,7 +203,11 @@ fn emit_on_window_close_needs_a_window_of_event_time() {
         "SELECT window_start FROM TUMBLE(s, at, INTERVAL '1 second')",
     ] {
         let error = harness.plan("v", sql, EmitMode::OnWindowClose).unwrap_err();
-        assert_eq!(error.sqlstate(), sqlstate::INVALID_OBJECT_DEFINITION, "{sql}");
+        assert_eq!(
+            error.sqlstate(),
+            sqlstate::INVALID_OBJECT_DEFINITION,
+            "{sql}"
+        );
         assert!(error.hint_text().is_some());
     }
 }

@@ -67,9 +67,9 @@ pub fn of_expression(
     match expression {
         Expr::Column(column) => input[schema.maybe_index_of_column(column)?],
         Expr::Alias(alias) => of(&alias.expr),
-        Expr::Cast(cast) => {
-            is_followed(cast.field.data_type()).then(|| of(&cast.expr)).flatten()
-        }
+        Expr::Cast(cast) => is_followed(cast.field.data_type())
+            .then(|| of(&cast.expr))
+            .flatten(),
         Expr::BinaryExpr(binary) => match binary.op {
             Operator::Plus => sum(&of, &binary.left, &binary.right),
             Operator::Minus => of(&binary.left)?.shifted(size_of(&binary.right)?),
@@ -108,11 +108,7 @@ pub fn of_expression(
 
 /// Lineage of a time plus a constant: the later value of the same window closes as much sooner
 /// after it.
-fn sum(
-    of: &impl Fn(&Expr) -> Option<EventTime>,
-    left: &Expr,
-    right: &Expr,
-) -> Option<EventTime> {
+fn sum(of: &impl Fn(&Expr) -> Option<EventTime>, left: &Expr, right: &Expr) -> Option<EventTime> {
     match (of(left), of(right)) {
         (Some(time), None) => time.shifted(size_of(right)?.checked_neg()?),
         (None, Some(time)) => time.shifted(size_of(left)?.checked_neg()?),
