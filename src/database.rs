@@ -136,14 +136,16 @@ impl Database {
         }
     }
 
-    /// A view's contents, then its changes, batch by batch: `batch_id`, `change_kind`, the columns.
+    /// A view's changes from now on, after its contents if `snapshot`: an item per committed batch,
+    /// with `batch_id`, `change_kind` and the view's columns.
     pub async fn subscribe(
         &self,
         view: &str,
+        snapshot: bool,
     ) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
         let name = view.replace('"', "\"\"");
-        self.stream(&format!("SUBSCRIBE TO \"{name}\" WITH (SNAPSHOT)"))
-            .await
+        let with = if snapshot { " WITH (SNAPSHOT)" } else { "" };
+        self.stream(&format!("SUBSCRIBE TO \"{name}\"{with}")).await
     }
 
     /// Stops: current batches commit, state is persisted.

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -89,6 +90,9 @@ pub trait BlobStore: Send + Sync + fmt::Debug {
 
     /// Reads a blob, `None` if there is none.
     async fn get(&self, path: &str) -> Result<Option<Blob>>;
+
+    /// Reads bytes `range` of a blob, `None` if there is none. Fewer come back where it is shorter.
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>>;
 
     /// All blobs whose path begins with `prefix` (a folder with its `/`, or empty for all).
     async fn list(&self, prefix: &str) -> Result<Vec<BlobInfo>>;

@@ -11,6 +11,7 @@ use std::ops::Range;
 use uuid::Uuid;
 
 use super::format::{CommitFile, FORMAT_VERSION, Metadata, RunInfo, Unreadable};
+use super::merge::is_same_run;
 use crate::error::{Error, ErrorKind, sqlstate};
 
 /// A file of the listing.
@@ -475,21 +476,30 @@ fn tier_of(bytes: u64) -> u32 {
     tier
 }
 
-/// The adjacent runs (oldest first) to merge next: eight neighbours of which none is of a higher
-/// tier than the first ones' level asks. A byte is so rewritten once per tier.
+/// The adjacent runs (oldest first; parts of one run follow one another) to merge next: at least
+/// eight neighbours of which none is larger than the tier of the newest. A byte is so rewritten
+/// once per tier.
 pub fn plan_run_merge(oldest_first: &[RunInfo]) -> Option<Range<usize>> {
-    let mut end = oldest_first.len();
+    let mut starts = Vec::new();
+    let mut tiers = Vec::new();
+    let mut start = 0;
+    for parts in oldest_first.chunk_by(is_same_run) {
+        starts.push(start);
+        tiers.push(tier_of(parts.iter().map(|part| part.bytes).sum()));
+        start += parts.len();
+    }
+    starts.push(start);
+    let mut end = tiers.len();
     while end >= MERGED_RUNS {
-        // The newest stretch whose runs are at most of the tier of its newest run.
-        let tier = tier_of(oldest_first[end - 1].bytes);
-        let start = oldest_first[..end]
+        let tier = tiers[end - 1];
+        let first = tiers[..end]
             .iter()
-            .rposition(|run| tier_of(run.bytes) > tier)
+            .rposition(|&other| other > tier)
             .map_or(0, |larger| larger + 1);
-        if end - start >= MERGED_RUNS {
-            return Some(start..end);
+        if end - first >= MERGED_RUNS {
+            return Some(starts[first]..starts[end]);
         }
-        end = start;
+        end = first;
     }
     None
 }
@@ -508,3 +518,6 @@ pub fn retention_cutoff(
         .saturating_sub(min_batches.max(1))
         .min(persisted)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 //! lost in a crash until the next conditional write showed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -290,6 +291,15 @@ impl BlobStore for FaultStore {
         }))
     }
 
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let blob = self.get(path).await?;
+        Ok(blob.map(|blob| {
+            let length = blob.bytes.len() as u64;
+            let (start, end) = (range.start.min(length), range.end.min(length));
+            blob.bytes.slice(start as usize..end.max(start) as usize)
+        }))
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<BlobInfo>> {
         let state = self.state.lock();
         state.alive()?;
@@ -334,7 +344,9 @@ impl BlobStore for FaultStore {
                 Fate::Done | Fate::ErrorAfter => true,
             };
             if is_done && let Some(bytes) = state.blobs.remove(path) {
-                state.blobs.insert(format!(".archive/{label}/{path}"), bytes);
+                state
+                    .blobs
+                    .insert(format!(".archive/{label}/{path}"), bytes);
             }
         }
         match fate {

@@ -67,7 +67,11 @@ impl HeldLease {
         }
         let lease = Lease {
             holder: Uuid::new_v4(),
-            epoch: previous.as_ref().map_or(1, |lease| lease.epoch + 1),
+            // The first epoch is the time, so that a lost lease does not begin again below the
+            // epochs that entries carry.
+            epoch: previous
+                .as_ref()
+                .map_or(now_us.max(1) as u64, |lease| lease.epoch + 1),
             host: host_name(),
             pid: std::process::id(),
             acquired_at_us: now_us,

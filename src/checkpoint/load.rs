@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::format::RunInfo;
 use super::location::Shared;
+use super::merge::is_same_run;
 use crate::error::{Error, Result};
-use crate::state::Run;
+use crate::state::{Run, StateStore};
 
 /// Runs that together have at most this size stay in memory; older ones go to the cold tier.
 const MEMORY_TIER_BYTES: u64 = 32 << 20;
@@ -18,9 +19,11 @@ pub struct LoadedRun {
     pub batch_id: u64,
     /// Its entries.
     pub run: Arc<Run>,
-    /// It is large or old: [`crate::state::StateStore::ingest_base`] rather than `apply`. All base
-    /// runs come before all others.
+    /// It is large or old: it belongs into the cold tier. All base runs come before all others.
     pub is_base: bool,
+    /// The state is at `batch_id` after it; false for a part of a run that others follow, which
+    /// only base runs have.
+    pub is_last_part: bool,
 }
 
 /// Gives the runs of a state, oldest first; see [`super::Checkpoint::load_runs_after`].
@@ -47,12 +50,16 @@ impl RunLoader {
             .collect();
         let last = needed.last().map(|run| run.last_batch_id).max(cold_batch);
         let end_batch = (last != Some(batch_id)).then_some(batch_id);
-        // What is after the newest 32 MiB goes to the cold tier, if that is empty or older.
+        // What is beyond the newest 32 MiB goes to the cold tier.
         let mut newer_bytes = 0;
         let mut runs = VecDeque::new();
-        for run in needed.into_iter().rev() {
-            newer_bytes += run.bytes;
-            runs.push_front((run, newer_bytes > MEMORY_TIER_BYTES));
+        let groups: Vec<&[RunInfo]> = needed.chunk_by(is_same_run).collect();
+        for parts in groups.into_iter().rev() {
+            newer_bytes += parts.iter().map(|part| part.bytes).sum::<u64>();
+            let is_base = newer_bytes > MEMORY_TIER_BYTES;
+            for part in parts.iter().rev() {
+                runs.push_front((part.clone(), is_base));
+            }
         }
         Self {
             shared,
@@ -82,6 +89,7 @@ impl RunLoader {
                 batch_id,
                 run: Arc::new(Run::default()),
                 is_base: false,
+                is_last_part: true,
             }));
         };
         let decoded = self.shared.state.lock().decoded.remove(&info.file);
@@ -90,11 +98,41 @@ impl RunLoader {
             None => Arc::new(read_run(&self.shared, &info).await?),
         };
         self.bytes_loaded += info.bytes;
+        let next = self.runs.front();
         Ok(Some(LoadedRun {
             batch_id: info.last_batch_id,
             run,
             is_base,
+            is_last_part: next.is_none_or(|(next, _)| !is_same_run(&info, next)),
         }))
+    }
+
+    /// Loads all runs into a store, which must be at the cold batch that this loader was made for,
+    /// or empty if [`Self::discard_cold`]. `progress` gets bytes loaded and bytes in all.
+    pub async fn load_into(
+        &mut self,
+        store: &StateStore,
+        mut progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<()> {
+        let mut base = None;
+        while let Some(loaded) = self.next().await? {
+            if loaded.is_base {
+                let mut loader = match base.take() {
+                    Some(loader) => loader,
+                    None => store.base_loader()?,
+                };
+                loader.add(&loaded.run)?;
+                if loaded.is_last_part {
+                    loader.finish(loaded.batch_id)?;
+                } else {
+                    base = Some(loader);
+                }
+            } else {
+                store.apply(loaded.batch_id, loaded.run)?;
+            }
+            progress(self.bytes_loaded, self.bytes_total);
+        }
+        Ok(())
     }
 }
 
@@ -109,17 +147,21 @@ pub(super) fn must_discard_cold(runs: &[RunInfo], cold_batch: u64, batch_id: u64
         })
 }
 
+/// The error of a run file that cannot be used.
+pub(super) fn damaged_run(shared: &Shared, info: &RunInfo, why: &str) -> Error {
+    let location = shared.store.describe();
+    Error::damaged("state run is damaged")
+        .detail(format!("In \"{location}/state/{}\" {why}.", info.file))
+        .hint(format!(
+            "Run REBUILD STATE OF {}.",
+            shared.identity.pipeline_name
+        ))
+}
+
 /// Reads and checks a run file.
 pub(super) async fn read_run(shared: &Shared, info: &RunInfo) -> Result<Run> {
     let path = format!("state/{}", info.file);
-    let damaged = |why: &str| {
-        Error::damaged("state run is damaged")
-            .detail(format!("In \"{}/{path}\" {why}.", shared.store.describe()))
-            .hint(format!(
-                "Run REBUILD STATE OF {}.",
-                shared.identity.pipeline_name
-            ))
-    };
+    let damaged = |why: &str| damaged_run(shared, info, why);
     let Some(blob) = shared.store.get(&path).await? else {
         return Err(damaged("nothing can be read, the file is missing"));
     };

@@ -7,7 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -178,6 +179,12 @@ impl BlobStore for LocalStore {
         self.blocking(move |inner| inner.read(&path)).await
     }
 
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let path = path.to_owned();
+        self.blocking(move |inner| inner.read_range(&path, range))
+            .await
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<BlobInfo>> {
         let prefix = prefix.to_owned();
         self.blocking(move |inner| {
@@ -321,6 +328,22 @@ impl Inner {
                 version: version_of(&bytes),
                 bytes: bytes.into(),
             })),
+            Err(e) if is_missing(&e) => Ok(None),
+            Err(e) => Err(file_error(&path, &e)),
+        }
+    }
+
+    fn read_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let path = self.root.join(path);
+        let read = File::open(&path).and_then(|mut file| {
+            file.seek(io::SeekFrom::Start(range.start))?;
+            let mut bytes = Vec::new();
+            file.take(range.end.saturating_sub(range.start))
+                .read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        match read {
+            Ok(bytes) => Ok(Some(bytes.into())),
             Err(e) if is_missing(&e) => Ok(None),
             Err(e) => Err(file_error(&path, &e)),
         }

@@ -25,6 +25,7 @@ pub mod lease;
 pub mod load;
 pub mod local;
 pub mod location;
+mod merge;
 pub mod object;
 mod open;
 mod retain;

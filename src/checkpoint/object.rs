@@ -5,6 +5,7 @@
 //! against here. The archive is a copy and a deletion.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
@@ -207,6 +208,14 @@ impl BlobStore for ObjectBlobStore {
         let version = join_version(result.meta.e_tag.as_deref(), result.meta.version.as_deref());
         let bytes = result.bytes().await.map_err(|e| self.error(path, e))?;
         Ok(Some(Blob { bytes, version }))
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        match self.store.get_range(&self.path(path), range).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.error(path, error)),
+        }
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<BlobInfo>> {

@@ -8,15 +8,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
-use super::blob::PutOutcome;
 use super::decide::{plan_run_merge, retention_cutoff};
-use super::format::{self, CommitFile, Manifest, RunInfo};
-use super::load::read_run;
-use super::location::{Checkpoint, LocationState, unused_run_file};
-use crate::error::{Error, Result};
-use crate::state::Run;
+use super::format::{self, CommitFile, Manifest};
+use super::location::{Checkpoint, LocationState};
+use super::merge;
+use crate::error::Result;
 
 /// Batches that may be over `min_batches` before deleting begins, as its divisor: fewer, larger
 /// deletions.
@@ -126,81 +122,20 @@ impl Checkpoint {
             let may_drop = is_oldest && state.cold_batch.is_none_or(|cold| last <= Some(cold));
             (inputs, last.filter(|_| may_drop))
         };
-        let mut runs = Vec::with_capacity(inputs.len());
-        for info in inputs.iter().rev() {
-            runs.push(read_run(shared, info).await?);
-        }
-        let (bytes, entries) = merge_blocking(runs, drop_through.is_some()).await?;
-        let info = self
-            .put_merged(&inputs, bytes, entries, drop_through)
-            .await?;
+        let merged = merge::merge(shared, &inputs, drop_through).await?;
         let mut state = shared.state.lock();
-        state.in_flight.remove(&info.file);
+        for part in &merged {
+            state.in_flight.remove(&part.file);
+        }
+        // A batch that ran again meanwhile may have taken an input away.
         let at = state.runs.iter().position(|run| *run == inputs[0]);
         if let Some(start) = at
             && state.runs.get(start..start + inputs.len()) == Some(&inputs[..])
         {
-            state.runs.splice(start..start + inputs.len(), [info]);
+            state.runs.splice(start..start + inputs.len(), merged);
         }
         Ok(true)
     }
-
-    async fn put_merged(
-        &self,
-        inputs: &[RunInfo],
-        bytes: Bytes,
-        entries: u64,
-        drop_through: Option<u64>,
-    ) -> Result<RunInfo> {
-        let shared = &self.shared;
-        let first_batch_id = inputs[0].first_batch_id;
-        let last_batch_id = inputs[inputs.len() - 1].last_batch_id;
-        let (size, crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
-        shared.lease.check().await?;
-        let file = {
-            let mut state = shared.state.lock();
-            let epoch = shared.lease.epoch();
-            let file = unused_run_file(&state.files, first_batch_id, last_batch_id, epoch);
-            state.in_flight.insert(file.clone());
-            file
-        };
-        let path = format!("state/{file}");
-        let outcomes = shared.store.put_ahead(vec![(path.clone(), bytes)]).await;
-        let mut state = shared.state.lock();
-        let lost = outcomes?.contains(&PutOutcome::Lost);
-        state.files.insert(path, size);
-        if lost {
-            state.in_flight.remove(&file);
-            return Err(Error::internal(format!(
-                "state run {file} was written by another"
-            )));
-        }
-        Ok(RunInfo {
-            file,
-            first_batch_id,
-            last_batch_id,
-            bytes: size,
-            entries,
-            crc32c,
-            tombstones_dropped_through: inputs
-                .iter()
-                .map(|run| run.tombstones_dropped_through)
-                .max()
-                .flatten()
-                .max(drop_through),
-        })
-    }
-}
-
-async fn merge_blocking(newest_first: Vec<Run>, drop_tombstones: bool) -> Result<(Bytes, u64)> {
-    tokio::task::spawn_blocking(move || {
-        let runs: Vec<&Run> = newest_first.iter().collect();
-        let merged = Run::merge(&runs, drop_tombstones);
-        let entries = merged.len() as u64;
-        (Bytes::from(merged.encode()), entries)
-    })
-    .await
-    .map_err(|error| Error::internal(format!("merging runs ended abnormally: {error}")))
 }
 
 impl LocationState {

@@ -107,7 +107,15 @@ fn entries_tell_every_cut_and_flip() {
                 }
             }
         }
-        for garbage in [&b""[..], b"v1", b"v1\n", b"v1\ncrc32c:0\n", b"{}", b"\xff\xfe", b"v2\n"] {
+        for garbage in [
+            &b""[..],
+            b"v1",
+            b"v1\n",
+            b"v1\ncrc32c:0\n",
+            b"{}",
+            b"\xff\xfe",
+            b"v2\n",
+        ] {
             assert!(decode(garbage).is_err());
         }
     }
@@ -135,19 +143,27 @@ async fn stores_keep_the_contract_of_blobs() {
             .await
             .unwrap();
         store.put_all(vec![put("offsets/1", "uno")]).await.unwrap();
-        let PutOutcome::Written(version) =
-            store.put_if_absent("lease", "x".into()).await.unwrap()
+        let PutOutcome::Written(version) = store.put_if_absent("lease", "x".into()).await.unwrap()
         else {
             panic!("it was absent");
         };
         let lost = store.put_if_absent("lease", "y".into()).await.unwrap();
         assert_eq!(lost, PutOutcome::Lost);
         let other = BlobVersion("other".into());
-        let lost = store.put_if_match("lease", "y".into(), &other).await.unwrap();
+        let lost = store
+            .put_if_match("lease", "y".into(), &other)
+            .await
+            .unwrap();
         assert_eq!(lost, PutOutcome::Lost);
-        let written = store.put_if_match("lease", "z".into(), &version).await.unwrap();
+        let written = store
+            .put_if_match("lease", "z".into(), &version)
+            .await
+            .unwrap();
         assert!(matches!(written, PutOutcome::Written(_)));
-        let lost = store.put_if_match("lease", "w".into(), &version).await.unwrap();
+        let lost = store
+            .put_if_match("lease", "w".into(), &version)
+            .await
+            .unwrap();
         assert_eq!(lost, PutOutcome::Lost);
         let ahead = store
             .put_ahead(vec![put("state/1.run", "new"), put("state/2.run", "two")])
@@ -155,7 +171,10 @@ async fn stores_keep_the_contract_of_blobs() {
             .unwrap();
         assert_eq!(ahead[0], PutOutcome::Lost);
         assert!(matches!(ahead[1], PutOutcome::Written(_)));
-        assert_eq!(store.get("state/1.run").await.unwrap().unwrap().bytes, "run");
+        assert_eq!(
+            store.get("state/1.run").await.unwrap().unwrap().bytes,
+            "run"
+        );
         assert_eq!(store.get("offsets/1").await.unwrap().unwrap().bytes, "uno");
         let listed: Vec<String> = store
             .list("state/")
@@ -237,14 +256,22 @@ async fn an_expired_lease_is_taken_over_and_fences_the_one_before() {
     let shared_clock: ClockRef = clock.clone();
     let location = "memory://fencing/p";
     let (first, _) = open_at(location, &shared_clock, None).await.unwrap();
-    commit_batch(&first, 0, &run_of_keys(0..3, Some(b"a"))).await.unwrap();
+    commit_batch(&first, 0, &run_of_keys(0..3, Some(b"a")))
+        .await
+        .unwrap();
     let error = open_at(location, &shared_clock, Some(0)).await.unwrap_err();
-    assert_eq!((error.sqlstate(), error.kind()), ("55006", ErrorKind::Transient));
+    assert_eq!(
+        (error.sqlstate(), error.kind()),
+        ("55006", ErrorKind::Transient)
+    );
     assert!(error.detail_text().unwrap().contains("process"), "{error}");
     clock.advance_us(20_000_000);
     first.renew_lease().await.unwrap();
     clock.advance_us(20_000_000);
-    assert!(open_at(location, &shared_clock, Some(0)).await.is_err(), "it was renewed");
+    assert!(
+        open_at(location, &shared_clock, Some(0)).await.is_err(),
+        "it was renewed"
+    );
     // The first one sleeps over its lease's end; the second takes over.
     first.write_offsets(&entry_of(1, 1, 2)).await.unwrap();
     clock.advance_us(40_000_000);
@@ -253,7 +280,9 @@ async fn an_expired_lease_is_taken_over_and_fences_the_one_before() {
     let run = run_of_keys(1..9, Some(b"b"));
     let receipt = second.write_state(1, &run).await.unwrap();
     for error in [
-        commit_batch(&first, 1, &run_of_keys(5..6, None)).await.unwrap_err(),
+        commit_batch(&first, 1, &run_of_keys(5..6, None))
+            .await
+            .unwrap_err(),
         first.renew_lease().await.unwrap_err(),
         first
             .write_commit(&commit_of(&entry_of(1, 1, 2), receipt))
@@ -280,7 +309,9 @@ async fn a_local_location_is_locked_while_its_holder_lives() {
     assert_eq!(resume, Resume::Fresh);
     let error = open_at(&location, &clock, None).await.unwrap_err();
     assert_eq!(error.sqlstate(), "55006");
-    commit_batch(&first, 1, &run_of_keys(0..3, Some(b"a"))).await.unwrap();
+    commit_batch(&first, 1, &run_of_keys(0..3, Some(b"a")))
+        .await
+        .unwrap();
     // The folder is replaced by a copy that another lease has written.
     let lease = Path::new(&location).join("lease");
     let text = std::fs::read(&lease).unwrap();
@@ -324,7 +355,10 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
     let stats = checkpoint.stats();
     assert_eq!((stats.last_batch_id, stats.missing_batches), (Some(149), 0));
     assert!(stats.first_batch_id >= Some(137), "{stats:?}");
-    let listed = LocalStore::new(Path::new(&location)).list("").await.unwrap();
+    let listed = LocalStore::new(Path::new(&location))
+        .list("")
+        .await
+        .unwrap();
     assert_eq!(listed.len() as u64, stats.files, "what is counted is there");
     assert!(stats.files < 120, "{stats:?}");
     drop(checkpoint);
@@ -335,7 +369,9 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
     assert_eq!(keys.len(), 150 / 5 * 3 + 1);
     // Retention after a restart still knows what older commits stand on.
     for batch_id in 150..160 {
-        commit_batch(&checkpoint, batch_id, &run_of_keys([1_000], Some(b"x"))).await.unwrap();
+        commit_batch(&checkpoint, batch_id, &run_of_keys([1_000], Some(b"x")))
+            .await
+            .unwrap();
         checkpoint.retain(12, None).await.unwrap();
     }
     drop(checkpoint);
@@ -347,7 +383,9 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
     assert_eq!(point.replay, [entry_of(159, 159, 160)]);
     assert_eq!(point.notes.len(), 1);
     assert_eq!(load_keys(&checkpoint, 158).await.unwrap().len(), keys.len());
-    commit_batch(&checkpoint, 159, &run_of_keys([1_000], Some(b"x"))).await.unwrap();
+    commit_batch(&checkpoint, 159, &run_of_keys([1_000], Some(b"x")))
+        .await
+        .unwrap();
     drop(checkpoint);
     let (checkpoint, resume) = open_at(&location, &clock, Some(159)).await.unwrap();
     assert!(resume_point(resume).replay.is_empty());
@@ -367,7 +405,9 @@ async fn three_batches() -> Arc<FaultStore> {
     let store = Arc::new(FaultStore::new(5, FaultRates::default()));
     let (checkpoint, _) = open_faulty(&store, None).await.unwrap();
     for batch_id in 0..3 {
-        commit_batch(&checkpoint, batch_id, &run_of_keys([batch_id], Some(b"v"))).await.unwrap();
+        commit_batch(&checkpoint, batch_id, &run_of_keys([batch_id], Some(b"v")))
+            .await
+            .unwrap();
     }
     store
 }
@@ -391,7 +431,10 @@ async fn expect_stop(store: &Arc<FaultStore>, catalog_batch: Option<u64>, hint: 
     let mut before = store.contents();
     let error = open_faulty(store, catalog_batch).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    assert!(error.hint_text().unwrap_or_default().contains(hint), "{error}");
+    assert!(
+        error.hint_text().unwrap_or_default().contains(hint),
+        "{error}"
+    );
     let mut after = store.contents();
     before.remove("lease");
     after.remove("lease");
@@ -433,7 +476,9 @@ async fn damage_stops_the_pipeline_and_names_the_statement() {
     let store = three_batches().await;
     store.tamper("metadata", |bytes| {
         let text = String::from_utf8(bytes.clone()).unwrap();
-        *bytes = text.replace("\"format_version\":1", "\"format_version\":7").into_bytes();
+        *bytes = text
+            .replace("\"format_version\":1", "\"format_version\":7")
+            .into_bytes();
     });
     let error = expect_stop(&store, Some(2), "newer").await;
     let detail = error.detail_text().unwrap();
@@ -455,7 +500,10 @@ async fn damage_stops_the_pipeline_and_names_the_statement() {
     let store = three_batches().await;
     store.tamper("state/0.run", Vec::clear);
     let error = expect_stop(&store, Some(2), "REBUILD STATE OF p").await;
-    assert!(error.detail_text().unwrap().contains("state/0.run"), "{error}");
+    assert!(
+        error.detail_text().unwrap().contains("state/0.run"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -473,7 +521,9 @@ async fn what_never_committed_is_planned_anew_and_a_lost_commit_replayed() {
         assert_eq!(point.last_commit.as_ref().unwrap().batch_id, 1);
         assert_eq!(point.replay, [entry_of(2, 2, 3)]);
         assert_eq!(load_keys(&checkpoint, 1).await.unwrap().len(), 2);
-        commit_batch(&checkpoint, 2, &run_of_keys([2], Some(b"v"))).await.unwrap();
+        commit_batch(&checkpoint, 2, &run_of_keys([2], Some(b"v")))
+            .await
+            .unwrap();
         drop(checkpoint);
         let (checkpoint, _) = open_faulty(&store, Some(2)).await.unwrap();
         assert_eq!(load_keys(&checkpoint, 2).await.unwrap().len(), 3);
@@ -488,8 +538,15 @@ async fn what_never_committed_is_planned_anew_and_a_lost_commit_replayed() {
     let point = resume_point(resume);
     assert_eq!(point.last_commit.unwrap().batch_id, 2);
     assert!(point.replay.is_empty() && point.notes[0].contains("batch 3"));
-    assert!(store.contents().keys().any(|p| p.starts_with(".archive/") && p.ends_with("offsets/3")));
-    commit_batch(&checkpoint, 3, &run_of_keys([3], Some(b"v"))).await.unwrap();
+    assert!(
+        store
+            .contents()
+            .keys()
+            .any(|p| p.starts_with(".archive/") && p.ends_with("offsets/3"))
+    );
+    commit_batch(&checkpoint, 3, &run_of_keys([3], Some(b"v")))
+        .await
+        .unwrap();
     drop(checkpoint);
     // An older commit entry is missing: it goes on and says so.
     store.lose(|path| path == "commits/1");
@@ -516,7 +573,9 @@ async fn source_logs_keep_entries_and_compact_them() {
     let log = checkpoint.source_log("click stream/1");
     let other = checkpoint.source_log("click stream_1");
     for batch_id in 0..5u64 {
-        log.put(batch_id, &serde_json::json!([batch_id, 0.5])).await.unwrap();
+        log.put(batch_id, &serde_json::json!([batch_id, 0.5]))
+            .await
+            .unwrap();
     }
     assert_eq!(log.get(3).await.unwrap(), Some(serde_json::json!([3, 0.5])));
     assert_eq!(log.get(9).await.unwrap(), None);
@@ -558,7 +617,10 @@ async fn measure_a_batch_of_one_row() {
         lap(&mut parts[0]);
         let receipt = checkpoint.write_state(batch_id, &run).await.unwrap();
         lap(&mut parts[1]);
-        checkpoint.write_commit(&commit_of(&entry, receipt)).await.unwrap();
+        checkpoint
+            .write_commit(&commit_of(&entry, receipt))
+            .await
+            .unwrap();
         lap(&mut parts[2]);
         checkpoint.retain(100, None).await.unwrap();
         lap(&mut parts[3]);

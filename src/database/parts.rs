@@ -44,6 +44,8 @@ pub(crate) struct DatabaseParts {
     pub tables: Arc<TableStore>,
     pub clock: ClockRef,
     pub backends: Arc<Backends>,
+    /// When the database was opened, microseconds since the epoch.
+    pub started_at_us: i64,
     /// Memory and spill files of all queries.
     pub runtime: Arc<RuntimeEnv>,
     /// Set once at open; see [`Self::engine`].
@@ -70,6 +72,7 @@ impl DatabaseParts {
             log,
             tables,
             backends: Backends::new(clock.clone()),
+            started_at_us: clock.now_us(),
             runtime: query_runtime(dir, (limit * QUERY_SHARE) as usize)?,
             clock,
             engine: OnceLock::new(),

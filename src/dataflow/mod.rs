@@ -19,6 +19,7 @@ pub mod entries;
 pub mod expression;
 pub mod graph;
 pub mod join;
+pub mod measure;
 pub mod number;
 pub mod operator;
 pub mod plan;

@@ -70,7 +70,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::ObjectStore(inner) => (*inner).into(),
             DataFusionError::IoError(inner) => inner.into(),
             DataFusionError::SQL(inner, _) => (*inner).into(),
-            DataFusionError::NotImplemented(text) => Self::unsupported(plain(&text)),
+            DataFusionError::NotImplemented(text) => not_implemented(&text),
             DataFusionError::Internal(text) => Self::internal(plain(&text)),
             DataFusionError::Plan(text) => from_plan_text(&text),
             DataFusionError::Configuration(text) => {
@@ -132,7 +132,7 @@ fn shared(error: &DataFusionError) -> Error {
         },
         DataFusionError::Plan(text) => from_plan_text(text),
         DataFusionError::Execution(text) => from_execution_text(text),
-        DataFusionError::NotImplemented(text) => Error::unsupported(plain(text)),
+        DataFusionError::NotImplemented(text) => not_implemented(text),
         DataFusionError::SchemaError(inner, _) => schema(inner),
         DataFusionError::IoError(inner) => io_error(inner, &inner.to_string()),
         DataFusionError::ResourcesExhausted(text) => {
@@ -140,6 +140,18 @@ fn shared(error: &DataFusionError) -> Error {
         }
         DataFusionError::ObjectStore(inner) => object_store(inner),
         other => Error::internal(plain(&other.to_string())),
+    }
+}
+
+/// What the engine cannot plan. Its texts may hold a whole tree, which tells a user nothing.
+fn not_implemented(text: &str) -> Error {
+    if text.contains("ScalarSubquery") || text.contains("OuterReferenceColumn") {
+        return Error::unsupported("this form of correlated subquery is not supported")
+            .hint("Write it as a join.");
+    }
+    match text.split_once("Unsupported ast node") {
+        Some(_) => Error::unsupported("this form of expression is not supported"),
+        None => Error::unsupported(plain(text)),
     }
 }
 

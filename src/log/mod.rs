@@ -17,7 +17,7 @@ pub mod index;
 mod recovery;
 mod shared;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 pub mod storage;
 pub mod tables;
 #[cfg(test)]

@@ -142,11 +142,10 @@ async fn segments_roll_and_are_reclaimed_when_their_relation_is_forgotten() {
             .unwrap();
         transaction.commit().await.unwrap();
     }
-    let before = storage.names().len();
-    assert!(before > 4);
+    assert!(storage.names().len() > 3);
     let kept = contents(&log, 2);
     log.forget(1).unwrap();
-    assert!(storage.names().len() < before - 2);
+    assert!(!storage.names().contains(&"00000001.log".to_owned()));
     assert_eq!(log.end_of(1), 0);
     drop(log);
     let log = open();

@@ -350,11 +350,11 @@ impl Writer {
             replies.push((sender, answer));
         }
         self.shared.end.send_replace(end);
-        for (sender, answer) in replies {
-            reply(sender, Ok(answer));
-        }
         if reclaim && let Err(error) = self.reclaim() {
             tracing::warn!(%error, "segments of the log that nothing needs stay until later");
+        }
+        for (sender, answer) in replies {
+            reply(sender, Ok(answer));
         }
     }
 

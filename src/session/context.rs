@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
 };
@@ -12,9 +13,12 @@ use super::rows::SharedRows;
 use super::relations::PublicSchema;
 use super::scope::StatementScope;
 use super::settings::Settings;
-use crate::catalog::pg_catalog;
+use crate::catalog::definition::CatalogObject;
 use crate::catalog::pg_catalog::backends::Backend;
+use crate::catalog::pg_catalog::{self, ObjectModel, Parameter, Parameters, SessionFacts};
+use crate::catalog::system_tables;
 use crate::database::DatabaseParts;
+use crate::error::Result;
 use crate::sql::context::{CATALOG, ContextOptions, SCHEMA, new_session_context};
 
 /// A context over the relations of a database, without what only a client needs.
@@ -47,18 +51,57 @@ pub(super) fn client_context(
     rows: &SharedRows,
     settings: &Settings,
     backend: &Arc<Backend>,
+    user: &str,
 ) -> SessionContext {
     let context = bare_context(parts, scope, rows);
-    let definitions = scope.clone();
-    pg_catalog::register(
-        &context,
-        pg_catalog::SessionModel {
-            definitions: Arc::new(move || definitions.catalog()),
-            settings: settings.clone(),
-            backend: backend.clone(),
-            backends: parts.backends.clone(),
-        },
-    )
-    .expect("the functions of a session have names of their own");
+    let facts = SessionFacts {
+        user: user.to_owned(),
+        backend: backend.clone(),
+        backends: parts.backends.clone(),
+        parameters: Arc::new(settings.clone()),
+        clock: parts.clock.clone(),
+        started_at_us: parts.started_at_us,
+    };
+    let model = Arc::new(SessionModel {
+        scope: scope.clone(),
+    });
+    pg_catalog::register(&context, model, facts)
+        .expect("the functions of a session have names of their own");
     context
+}
+
+/// The definitions as the session's running statement sees them.
+#[derive(Debug)]
+struct SessionModel {
+    scope: Arc<StatementScope>,
+}
+
+impl ObjectModel for SessionModel {
+    fn objects(&self) -> Vec<Arc<CatalogObject>> {
+        self.scope.catalog().objects().cloned().collect()
+    }
+
+    fn version(&self) -> u64 {
+        self.scope.catalog().version()
+    }
+
+    fn system_tables(&self) -> Vec<(String, SchemaRef)> {
+        system_tables::names()
+            .filter_map(|name| Some((name.to_owned(), system_tables::schema_of(name)?)))
+            .collect()
+    }
+}
+
+impl Parameters for Settings {
+    fn get(&self, name: &str) -> Option<String> {
+        Settings::get(self, name)
+    }
+
+    fn set(&self, name: &str, value: Option<&str>, is_local: bool) -> Result<String> {
+        Settings::set(self, name, value, is_local)
+    }
+
+    fn all(&self) -> Vec<Parameter> {
+        Settings::all(self)
+    }
 }

@@ -24,6 +24,8 @@ mod scope;
 pub mod settings;
 mod show;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::collections::BTreeMap;
@@ -165,7 +167,7 @@ impl Session {
         let settings = Settings::new(user);
         let backend = parts.backends.register(user);
         let rows = rows::SharedRows::new();
-        let context = context::client_context(&parts, &scope, &rows, &settings, &backend);
+        let context = context::client_context(&parts, &scope, &rows, &settings, &backend, user);
         Self {
             parts,
             user: user.to_owned(),
@@ -244,8 +246,27 @@ impl Session {
         self.dispatch(statement, parameters).await
     }
 
-    /// A statement outside a block: its own transaction.
+    /// A statement outside a block: its own transaction. A change of rows that lost to another
+    /// transaction's runs again; each time, some other transaction got through.
     async fn execute_alone(
+        &mut self,
+        statement: &Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        let mut attempts = 1;
+        loop {
+            let result = self.execute_once(statement, parameters).await;
+            let has_lost = result
+                .as_ref()
+                .is_err_and(|e| e.sqlstate() == crate::error::sqlstate::SERIALIZATION_FAILURE);
+            if !has_lost || !dml::may_run_again(statement) || attempts == dml::ATTEMPTS_MAX {
+                return result;
+            }
+            attempts += 1;
+        }
+    }
+
+    async fn execute_once(
         &mut self,
         statement: &Statement,
         parameters: &[ScalarValue],

@@ -74,10 +74,12 @@ impl PublicSchema {
 
     async fn relation(&self, object: &Arc<CatalogObject>) -> PlanResult<Arc<dyn TableProvider>> {
         match &object.definition {
-            Definition::Table(_) => self
-                .rows
-                .table_provider(&alive(&self.parts)?, object)
-                .map_err(planning::external),
+            Definition::Table(_) => {
+                let parts = alive(&self.parts)?;
+                self.rows
+                    .table_provider(&parts, object)
+                    .map_err(planning::external)
+            }
             Definition::View(view) => {
                 let state = self.session_state()?;
                 // Boxed: a view may read a view, and so on.

@@ -18,28 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::known::{KNOWN, Known};
+use crate::catalog::pg_catalog::Parameter;
 use crate::error::{Error, Result, sqlstate};
-
-/// A parameter as `pg_settings` shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    /// Name, as PostgreSQL spells it.
-    pub name: String,
-    /// Current value.
-    pub value: String,
-    /// Unit of a bare number (`ms`, `kB`), if it has one.
-    pub unit: Option<&'static str>,
-    /// `user`, `superuser`, `internal`, `postmaster`, `backend`.
-    pub context: &'static str,
-    /// `bool`, `integer`, `real`, `string` or `enum`.
-    pub vartype: &'static str,
-    /// What `RESET` gives.
-    pub reset_value: String,
-    /// What the server was built with.
-    pub boot_value: String,
-    /// One sentence.
-    pub description: &'static str,
-}
 
 /// A session's parameters; clones share them.
 #[derive(Debug, Clone)]
@@ -153,12 +133,12 @@ impl Settings {
     }
 
     /// All parameters by name, custom ones last.
-    pub fn all(&self) -> Vec<Setting> {
-        let mut rows: Vec<Setting> = KNOWN
+    pub fn all(&self) -> Vec<Parameter> {
+        let mut rows: Vec<Parameter> = KNOWN
             .iter()
             .map(|known| {
                 let reset = self.state.lock().startup.get(&canonical(known.name)).cloned();
-                Setting {
+                Parameter {
                     name: known.name.to_owned(),
                     value: self.get(known.name).unwrap_or_default(),
                     unit: known.kind.unit(),

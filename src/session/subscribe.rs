@@ -11,13 +11,13 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::StreamExt;
 
 use super::query::RowStream;
 use super::{Session, StatementResult, query};
 use crate::dataflow::change::ChangeBatch;
 use crate::engine::CommittedChanges;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sql::statement::Subscribe;
 
 impl Session {
@@ -48,11 +48,7 @@ impl Session {
         let schema = subscription_schema(&columns);
         let wanted = schema.clone();
         let rows = changes
-            .map(move |committed| {
-                let batches = rows_of(&wanted, &committed?)?;
-                Ok::<_, Error>(stream::iter(batches).map(Ok))
-            })
-            .try_flatten()
+            .map(move |committed| rows_of(&wanted, &committed?))
             .boxed();
         Ok((schema, rows))
     }
@@ -73,9 +69,10 @@ pub(super) fn subscription_schema(columns: &Schema) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-fn rows_of(schema: &SchemaRef, committed: &CommittedChanges) -> Result<Vec<RecordBatch>> {
+/// All rows of a committed batch as one.
+fn rows_of(schema: &SchemaRef, committed: &CommittedChanges) -> Result<RecordBatch> {
     if committed.changes.iter().all(ChangeBatch::is_empty) {
-        return Ok(vec![progress_row(schema, committed.batch_id)?]);
+        return progress_row(schema, committed.batch_id);
     }
     let mut batches = Vec::new();
     for (kind, sign) in [("delete", -1), ("insert", 1)] {
@@ -94,7 +91,7 @@ fn rows_of(schema: &SchemaRef, committed: &CommittedChanges) -> Result<Vec<Recor
             batches.push(RecordBatch::try_new(schema.clone(), columns)?);
         }
     }
-    Ok(batches)
+    Ok(compute::concat_batches(schema, &batches)?)
 }
 
 /// Indices of the rows with weights of this sign, each as often as its weight says.
@@ -140,7 +137,7 @@ mod tests {
     fn weights_become_rows_and_deletes_come_first() {
         let change = change(vec![Some(1), None, Some(3)], vec![2, 1, -1]);
         let schema = subscription_schema(&change.schema());
-        let batches = rows_of(
+        let batch = rows_of(
             &schema,
             &CommittedChanges {
                 batch_id: 9,
@@ -149,17 +146,12 @@ mod tests {
             },
         )
         .unwrap();
-        let rows: Vec<(String, Option<i64>)> = batches
+        let kinds = batch.column(1).as_string::<i32>();
+        let values = batch.column(2).as_primitive::<Int64Type>();
+        let rows: Vec<(String, Option<i64>)> = kinds
             .iter()
-            .flat_map(|b| {
-                let kinds = b.column(1).as_string::<i32>();
-                let values = b.column(2).as_primitive::<Int64Type>();
-                kinds
-                    .iter()
-                    .zip(values.iter())
-                    .map(|(k, v)| (k.unwrap().to_owned(), v))
-                    .collect::<Vec<_>>()
-            })
+            .zip(values.iter())
+            .map(|(k, v)| (k.unwrap().to_owned(), v))
             .collect();
         let expected = [("delete", Some(3)), ("insert", Some(1)), ("insert", Some(1)), ("insert", None)];
         assert_eq!(rows, expected.map(|(k, v)| (k.to_owned(), v)));
@@ -173,8 +165,8 @@ mod tests {
             snapshot: false,
             changes: Vec::new(),
         };
-        let batches = rows_of(&schema, &committed).unwrap();
-        assert_eq!(batches[0].num_rows(), 1);
-        assert_eq!(batches[0].column(2).null_count(), 1);
+        let batch = rows_of(&schema, &committed).unwrap();
+        assert_eq!(batch.num_rows(), 1);
+        assert_eq!(batch.column(2).null_count(), 1);
     }
 }

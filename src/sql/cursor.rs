@@ -5,7 +5,7 @@
 
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan};
 
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
@@ -103,6 +103,11 @@ impl<'a> Cursor<'a> {
             Token::EOF => self.source.syntax_error_at(self.end, self.end),
             _ => self.source.syntax_error_near(token.span),
         }
+    }
+
+    /// `syntax error at or near` the token of a span.
+    pub fn unexpected_at(&self, span: Span) -> Error {
+        self.source.syntax_error_near(span)
     }
 
     /// As [`Self::unexpected`], saying what would be right.

@@ -31,6 +31,8 @@ const DATABASE_DIR_PREFIX: &str = "rocksdb-";
 const INGEST_DIR: &str = "ingest";
 /// In table 0, which no user of the store can have.
 const MARKER_KEY: &[u8] = b"\0\0\0\0\0\0\0\0marker";
+/// See [`ColdTier::leave_sequence_zero`].
+const FIRST_KEY: &[u8] = b"\0\0\0\0\0\0\0\0first";
 const MARKER_VERSION: u32 = 1;
 /// Version u32, identity 16 bytes, batch u64; little endian.
 const MARKER_BYTES: usize = 28;
@@ -91,8 +93,19 @@ impl ColdTier {
             options,
             next_file: AtomicU64::new(0),
         };
+        tier.leave_sequence_zero()?;
         let batch = tier.read_marker()?;
         Ok((Arc::new(tier), batch))
+    }
+
+    /// Writes one key the ordinary way into a new database. Ingested files may all get sequence
+    /// number 0, and a snapshot at 0 is not respected when a range tombstone is compacted.
+    fn leave_sequence_zero(&self) -> Result<()> {
+        if self.database.latest_sequence_number() > 0 {
+            return Ok(());
+        }
+        self.database.put(FIRST_KEY, []).map_err(rocksdb_error)?;
+        self.database.flush().map_err(rocksdb_error)
     }
 
     fn read_marker(&self) -> Result<Option<u64>> {
@@ -132,40 +145,17 @@ impl ColdTier {
     /// Makes merged `newest_first` runs part of the database, which then holds `batch_id`.
     /// `has_older`: there are entries below, so tombstones must be kept where they may matter.
     pub(super) fn ingest(
-        &self,
+        self: &Arc<Self>,
         batch_id: u64,
         newest_first: &[&Run],
         has_older: bool,
     ) -> Result<()> {
-        let mut files = Vec::new();
-        let result = self
-            .write_files(batch_id, newest_first, has_older, &mut files)
-            .and_then(|()| {
-                let mut options = IngestExternalFileOptions::default();
-                options.set_move_files(true);
-                self.database
-                    .ingest_external_file_opts(&options, files.clone())
-                    .map_err(rocksdb_error)
-            });
-        for file in &files {
-            // Moved files are hard-linked: the name here goes in any case. One that stays behind
-            // only takes room and is cleaned at the next open.
-            if let Err(error) = fs::remove_file(file)
-                && error.kind() != std::io::ErrorKind::NotFound
-            {
-                tracing::warn!(file = %file.display(), %error, "could not remove an ingested file");
-            }
-        }
-        result
+        let mut files = ColdFiles::new(self, has_older);
+        files.add(newest_first)?;
+        files.ingest(batch_id)
     }
 
-    fn write_files(
-        &self,
-        batch_id: u64,
-        newest_first: &[&Run],
-        has_older: bool,
-        files: &mut Vec<PathBuf>,
-    ) -> Result<()> {
+    fn write_marker(&self, batch_id: u64, files: &mut Vec<PathBuf>) -> Result<()> {
         let mut marker = Vec::with_capacity(MARKER_BYTES);
         marker.extend_from_slice(&MARKER_VERSION.to_le_bytes());
         marker.extend_from_slice(self.identity.as_bytes());
@@ -173,32 +163,10 @@ impl ColdTier {
         let mut writer = SstFileWriter::create(&self.options);
         writer.open(self.new_file(files)).map_err(rocksdb_error)?;
         writer.put(MARKER_KEY, &marker).map_err(rocksdb_error)?;
-        writer.finish().map_err(rocksdb_error)?;
-        if has_older {
-            self.write_dropped_tables(newest_first, files)?;
-        }
-        let mut output = SplitWriter {
-            tier: self,
-            files,
-            writer: None,
-        };
-        let mut heads = MergeHeads::new(newest_first);
-        while let Some((age, range)) = heads.next_stretch() {
-            let run = newest_first[age];
-            for index in range {
-                let key = run.key(index);
-                match run.value(index) {
-                    Some(value) => output.put(key, value)?,
-                    None if has_older && self.database.key_may_exist(key) => output.delete(key)?,
-                    None => {}
-                }
-            }
-        }
-        output.finish()
+        writer.finish().map_err(rocksdb_error)
     }
 
-    /// A file of range tombstones for the tables that the runs drop. It comes before the entries'
-    /// files in the ingest: where files of one ingest overlap, the later ones are newer.
+    /// A file of range tombstones for the tables that the runs drop.
     fn write_dropped_tables(&self, newest_first: &[&Run], files: &mut Vec<PathBuf>) -> Result<()> {
         let mut tables: Vec<TableId> = newest_first
             .iter()
@@ -232,6 +200,82 @@ impl ColdTier {
             .ok()
             .flatten()
             .unwrap_or(0)
+    }
+}
+
+/// Files of one ingest, written bit by bit; removed if they are not ingested.
+#[derive(Debug)]
+pub(super) struct ColdFiles {
+    tier: Arc<ColdTier>,
+    files: Vec<PathBuf>,
+    /// Range tombstones of dropped tables.
+    drop_files: Vec<PathBuf>,
+    has_older: bool,
+}
+
+impl ColdFiles {
+    pub(super) fn new(tier: &Arc<ColdTier>, has_older: bool) -> Self {
+        Self {
+            tier: Arc::clone(tier),
+            files: Vec::new(),
+            drop_files: Vec::new(),
+            has_older,
+        }
+    }
+
+    /// Adds merged runs, whose keys come after those that were added before.
+    pub(super) fn add(&mut self, newest_first: &[&Run]) -> Result<()> {
+        if self.has_older {
+            self.tier
+                .write_dropped_tables(newest_first, &mut self.drop_files)?;
+        }
+        let mut output = SplitWriter {
+            tier: &self.tier,
+            files: &mut self.files,
+            writer: None,
+        };
+        let mut heads = MergeHeads::new(newest_first);
+        while let Some((age, range)) = heads.next_stretch() {
+            let run = newest_first[age];
+            for index in range {
+                let key = run.key(index);
+                match run.value(index) {
+                    Some(value) => output.put(key, value)?,
+                    None if self.has_older && self.tier.database.key_may_exist(key) => {
+                        output.delete(key)?;
+                    }
+                    None => {}
+                }
+            }
+        }
+        output.finish()
+    }
+
+    /// Makes all of it visible at once, as the state of `batch_id`. Dropped tables go first: where
+    /// files of one ingest overlap, RocksDB takes the later ones as newer.
+    pub(super) fn ingest(mut self, batch_id: u64) -> Result<()> {
+        self.tier.write_marker(batch_id, &mut self.files)?;
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        let files: Vec<&PathBuf> = self.drop_files.iter().chain(&self.files).collect();
+        self.tier
+            .database
+            .ingest_external_file_opts(&options, files)
+            .map_err(rocksdb_error)
+    }
+}
+
+impl Drop for ColdFiles {
+    fn drop(&mut self) {
+        for file in self.files.iter().chain(&self.drop_files) {
+            // Ingested files are hard-linked: the name here goes in any case. One that stays
+            // behind only takes room and is removed at the next open.
+            if let Err(error) = fs::remove_file(file)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(file = %file.display(), %error, "could not remove an ingested file");
+            }
+        }
     }
 }
 

@@ -18,7 +18,7 @@
 mod cold;
 pub mod memory;
 pub mod run;
-mod run_file;
+pub mod run_file;
 pub mod snapshot;
 pub mod store;
 pub mod system;
@@ -27,7 +27,7 @@ mod tier;
 pub use memory::MemoryBudget;
 pub use run::{Run, RunBuilder};
 pub use snapshot::{StateScan, StateSnapshot};
-pub use store::{StateStore, StateStoreOptions, StateStoreStats};
+pub use store::{BaseLoader, StateStore, StateStoreOptions, StateStoreStats};
 pub use system::SystemStore;
 
 /// Identity of a state table: the first eight bytes (big endian) of every key in the store.

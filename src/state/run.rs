@@ -149,11 +149,7 @@ impl Run {
             return Run::default();
         };
         for run in parts {
-            debug_assert!(
-                all.is_empty() || run.is_empty() || all.key(all.len() - 1) < run.key(0),
-                "ranges ascend"
-            );
-            all.append_range(&run, 0..run.len());
+            all.append(&run);
             all.drop_tables(&run.dropped_tables);
         }
         all
@@ -184,6 +180,22 @@ impl Run {
         }
         merged.shrink_when_wasteful();
         merged
+    }
+
+    /// Appends all entries of `other`, whose keys must come after the own ones.
+    pub fn append(&mut self, other: &Run) {
+        debug_assert!(
+            self.is_empty() || other.is_empty() || self.key(self.len() - 1) < other.key(0),
+            "keys ascend"
+        );
+        self.append_range(other, 0..other.len());
+    }
+
+    /// A copy of a range of entries, without the dropped tables.
+    pub fn slice(&self, range: Range<usize>) -> Run {
+        let mut part = Run::default();
+        part.append_range(self, range);
+        part
     }
 
     fn begin_offsets(&mut self) {

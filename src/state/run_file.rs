@@ -4,6 +4,8 @@
 //! checked against the bytes that are there before anything is allocated, so that a damaged file
 //! costs an error, never memory. A reader can take one block at a time.
 
+use std::ops::Range;
+
 use super::TableId;
 use super::run::{PREFIX_BYTES, Run, RunBuilder};
 use crate::error::{Error, Result};
@@ -94,115 +96,165 @@ impl Run {
 
     /// Reads the file form; any damage is an error of kind `Damaged` that names the block.
     pub fn decode(bytes: &[u8]) -> Result<Run> {
-        let tail = Tail::read(bytes)?;
-        let mut builder = RunBuilder::with_capacity(tail.entries, bytes.len() / 2, bytes.len() / 2);
-        let mut last_key: &[u8] = &[];
-        for (number, block) in tail.blocks.iter().enumerate() {
-            let body = &bytes[block.offset..block.offset + block.length];
-            last_key = decode_block(body, block.entries, last_key, &mut builder)
-                .map_err(|why| damaged(format!("block {number}: {why}")))?;
-        }
-        let mut run = builder.finish();
-        if run.len() != tail.entries {
-            return Err(damaged(
-                "the footer counts other entries than there are".into(),
-            ));
-        }
-        run.drop_tables(&tail.dropped_tables);
+        let index = RunIndex::read(bytes, bytes.len() as u64)?;
+        check_header(bytes)?;
+        let mut run = index.decode_blocks(0..index.blocks.len(), bytes, 0)?;
+        run.drop_tables(&index.dropped_tables);
         Ok(run)
     }
 }
 
-struct Block {
-    offset: usize,
-    length: usize,
-    entries: usize,
-}
-
-struct Tail {
+/// Where the blocks of a run file are: read from its end, so that a reader can take a few blocks
+/// at a time.
+#[derive(Debug)]
+pub struct RunIndex {
     blocks: Vec<Block>,
     dropped_tables: Vec<TableId>,
+}
+
+#[derive(Debug)]
+struct Block {
+    offset: u64,
+    length: u64,
     entries: usize,
 }
 
-impl Tail {
-    fn read(bytes: &[u8]) -> Result<Tail> {
-        if bytes.len() < HEADER_BYTES + FOOTER_BYTES || bytes[..4] != MAGIC {
-            return Err(damaged(format!("{} bytes are no run file", bytes.len())));
+/// Bytes from a file's end that hold the index of all but very large files.
+pub const TAIL_BYTES: u64 = 64 << 10;
+
+impl RunIndex {
+    /// Reads the index from the last bytes of a file of `file_bytes`. Gives the number of bytes
+    /// that are needed if `tail` holds too few.
+    pub fn read_tail(tail: &[u8], file_bytes: u64) -> Result<Result<Self, u64>> {
+        if tail.len() < FOOTER_BYTES || file_bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 {
+            return Err(damaged(format!("{file_bytes} bytes are no run file")));
         }
-        let version = u32_at(bytes, 4);
-        if version != VERSION {
-            return Err(Error::damaged(format!(
-                "state run has format version {version}, this build reads version {VERSION}"
-            ))
-            .hint("Start the version of Tidemill that wrote it, or a newer one."));
-        }
-        let footer = bytes.len() - FOOTER_BYTES;
-        if bytes[bytes.len() - 4..] != MAGIC {
+        let footer = tail.len() - FOOTER_BYTES;
+        if tail[tail.len() - 4..] != MAGIC {
             return Err(damaged("the file is cut: it has no footer".into()));
         }
-        let tail_offset = u64_at(bytes, footer);
-        let block_count = u32_at(bytes, footer + 8) as u64;
-        let dropped_count = u32_at(bytes, footer + 12) as u64;
-        let tail_bytes = block_count * INDEX_ENTRY_BYTES as u64 + dropped_count * 8;
-        if tail_offset.checked_add(tail_bytes) != Some(footer as u64) {
+        let index_offset = u64_at(tail, footer);
+        let block_count = u64::from(u32_at(tail, footer + 8));
+        let dropped_count = u64::from(u32_at(tail, footer + 12));
+        let index_bytes = block_count * INDEX_ENTRY_BYTES as u64 + dropped_count * 8;
+        let footer_offset = file_bytes - FOOTER_BYTES as u64;
+        if index_offset < HEADER_BYTES as u64
+            || index_offset.checked_add(index_bytes) != Some(footer_offset)
+        {
             return Err(damaged("the footer does not fit the file".into()));
         }
-        let tail_offset = tail_offset as usize;
-        let checked = &bytes[tail_offset..footer + FOOTER_BYTES - 8];
-        if crc32c::crc32c(checked) != u32_at(bytes, bytes.len() - 8) {
+        let needed = index_bytes + FOOTER_BYTES as u64;
+        if needed > tail.len() as u64 {
+            return Ok(Err(needed));
+        }
+        let tail = &tail[tail.len() - needed as usize..];
+        if crc32c::crc32c(&tail[..tail.len() - 8]) != u32_at(tail, tail.len() - 8) {
             return Err(damaged("wrong checksum of the index".into()));
         }
-        Self::parse(
-            bytes,
-            tail_offset,
-            block_count as usize,
-            dropped_count as usize,
-        )
+        Self::parse(tail, index_offset, block_count as usize).map(Ok)
     }
 
-    fn parse(
-        bytes: &[u8],
-        tail_offset: usize,
-        block_count: usize,
-        dropped_count: usize,
-    ) -> Result<Tail> {
+    fn read(bytes: &[u8], file_bytes: u64) -> Result<Self> {
+        Self::read_tail(bytes, file_bytes)?
+            .map_err(|_| damaged("the footer does not fit the file".into()))
+    }
+
+    /// `tail` is index, dropped tables and footer, whose checksum is right.
+    fn parse(tail: &[u8], index_offset: u64, block_count: usize) -> Result<Self> {
         let mut blocks = Vec::with_capacity(block_count);
-        let mut expected_offset = HEADER_BYTES;
+        let mut expected_offset = HEADER_BYTES as u64;
         for number in 0..block_count {
-            let at = tail_offset + number * INDEX_ENTRY_BYTES;
+            let at = number * INDEX_ENTRY_BYTES;
             let block = Block {
-                offset: u64_at(bytes, at) as usize,
-                length: u32_at(bytes, at + 8) as usize,
-                entries: u32_at(bytes, at + 12) as usize,
+                offset: u64_at(tail, at),
+                length: u64::from(u32_at(tail, at + 8)),
+                entries: u32_at(tail, at + 12) as usize,
             };
-            if block.offset != expected_offset || block.length > tail_offset - block.offset {
+            if block.offset != expected_offset || block.length > index_offset - block.offset {
                 return Err(damaged(format!("block {number} does not fit the file")));
             }
             expected_offset += block.length;
             blocks.push(block);
         }
-        if expected_offset != tail_offset {
+        if expected_offset != index_offset {
             return Err(damaged("there are bytes that belong to no block".into()));
         }
-        let dropped_at = tail_offset + block_count * INDEX_ENTRY_BYTES;
-        let dropped_tables = (0..dropped_count)
-            .map(|number| TableId(u64_at(bytes, dropped_at + number * 8)))
-            .collect();
-        let entries = u64_at(bytes, bytes.len() - 16) as usize;
-        if entries != blocks.iter().map(|block| block.entries).sum::<usize>()
-            || entries > bytes.len()
-        {
+        let dropped = &tail[block_count * INDEX_ENTRY_BYTES..tail.len() - FOOTER_BYTES];
+        let entries = u64_at(tail, tail.len() - 16);
+        if entries != blocks.iter().map(|block| block.entries as u64).sum::<u64>() {
             return Err(damaged(
                 "the footer counts other entries than its index".into(),
             ));
         }
-        Ok(Tail {
+        Ok(Self {
             blocks,
-            dropped_tables,
-            entries,
+            dropped_tables: dropped
+                .chunks_exact(8)
+                .map(|table| TableId(u64_at(table, 0)))
+                .collect(),
         })
     }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Tables that the run drops.
+    pub fn dropped_tables(&self) -> &[TableId] {
+        &self.dropped_tables
+    }
+
+    /// The blocks from `first` on that fit into `bytes_max`, at least one, and where they lie in
+    /// the file.
+    pub fn stretch(&self, first: usize, bytes_max: u64) -> (Range<usize>, Range<u64>) {
+        let start = self.blocks[first].offset;
+        let mut end = first;
+        while end < self.blocks.len()
+            && (end == first
+                || self.blocks[end].offset + self.blocks[end].length - start <= bytes_max)
+        {
+            end += 1;
+        }
+        let last = &self.blocks[end - 1];
+        (first..end, start..last.offset + last.length)
+    }
+
+    /// Decodes blocks from `bytes`, which lie in the file from `offset` on. The run holds their
+    /// entries only, not the dropped tables.
+    pub fn decode_blocks(&self, blocks: Range<usize>, bytes: &[u8], offset: u64) -> Result<Run> {
+        // Entries are at least 16 bytes in a block, so the index cannot ask for more than is there.
+        let entries: usize = self.blocks[blocks.clone()].iter().map(|b| b.entries).sum();
+        if entries > bytes.len() / 16 {
+            return Err(damaged("the index counts more entries than fit".into()));
+        }
+        let mut builder = RunBuilder::with_capacity(entries, bytes.len() / 2, bytes.len() / 2);
+        let mut last_key: &[u8] = &[];
+        for number in blocks {
+            let block = &self.blocks[number];
+            let start = (block.offset - offset) as usize;
+            let body = bytes
+                .get(start..start + block.length as usize)
+                .ok_or_else(|| damaged(format!("block {number} is cut")))?;
+            last_key = decode_block(body, block.entries, last_key, &mut builder)
+                .map_err(|why| damaged(format!("block {number}: {why}")))?;
+        }
+        Ok(builder.finish())
+    }
+}
+
+fn check_header(bytes: &[u8]) -> Result<()> {
+    if bytes[..4] != MAGIC {
+        return Err(damaged("it does not begin as a run file".into()));
+    }
+    let version = u32_at(bytes, 4);
+    if version != VERSION {
+        return Err(Error::damaged(format!(
+            "state run has format version {version}, this build reads version {VERSION}"
+        ))
+        .hint("Start the version of Tidemill that wrote it, or a newer one."));
+    }
+    Ok(())
 }
 
 /// Appends a block's entries; returns its last key.

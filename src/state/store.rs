@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
 
-use super::cold::{self, ColdTier, ColdView};
+use super::cold::{self, ColdFiles, ColdTier, ColdView};
 use super::memory::MemoryCharge;
 use super::snapshot::{StateSnapshot, TierRun, Version};
 use super::tier::plan_merge;
@@ -160,22 +160,24 @@ impl StateStore {
     /// Loads base runs at a restore, oldest first, straight into the cold tier. The memory tier
     /// must be empty.
     pub fn ingest_base(&self, batch_id: u64, run: Run) -> Result<()> {
-        let shared = &self.shared;
-        let mut control = shared.control.lock();
-        let current = shared.version();
-        if !current.runs.is_empty() || current.batch_id.is_some_and(|last| batch_id <= last) {
-            return Err(Error::internal(format!(
-                "base run of batch {batch_id} is loaded after newer state"
-            )));
+        let mut loader = self.base_loader()?;
+        loader.add(&run)?;
+        loader.finish(batch_id)
+    }
+
+    /// As [`Self::ingest_base`] for a run that comes in parts.
+    pub fn base_loader(&self) -> Result<BaseLoader<'_>> {
+        let mut control = self.shared.control.lock();
+        let current = self.shared.version();
+        if !current.runs.is_empty() {
+            return Err(Error::internal("a base run is loaded after newer state"));
         }
-        let tier = shared.cold_tier(&mut control)?;
-        tier.ingest(batch_id, &[&run], current.cold.is_some())?;
-        shared.publish(Version {
-            batch_id: Some(batch_id),
-            runs: Vec::new(),
-            cold: Some(ColdView::pin(&tier, batch_id)),
-        });
-        Ok(())
+        let tier = self.shared.cold_tier(&mut control)?;
+        Ok(BaseLoader {
+            shared: &self.shared,
+            files: ColdFiles::new(&tier, current.cold.is_some()),
+            tier,
+        })
     }
 
     /// The state as of the last applied batch.
@@ -211,6 +213,40 @@ impl StateStore {
             disk_bytes: version.cold.as_ref().map_or(0, |cold| cold.disk_bytes()),
             memory_runs: version.runs.len() as u64,
         }
+    }
+}
+
+/// Loads one base run in parts; nothing shows before [`BaseLoader::finish`].
+#[derive(Debug)]
+pub struct BaseLoader<'a> {
+    shared: &'a Shared,
+    files: ColdFiles,
+    tier: Arc<ColdTier>,
+}
+
+impl BaseLoader<'_> {
+    /// Adds a part; its keys come after those of the parts before.
+    pub fn add(&mut self, part: &Run) -> Result<()> {
+        self.files.add(&[part])
+    }
+
+    /// The run is whole: the state is now at `batch_id`.
+    pub fn finish(self, batch_id: u64) -> Result<()> {
+        // Held over the ingest: a restore has no one to wait for it.
+        let _control = self.shared.control.lock();
+        let current = self.shared.version();
+        if !current.runs.is_empty() || current.batch_id.is_some_and(|last| batch_id <= last) {
+            return Err(Error::internal(format!(
+                "base run of batch {batch_id} is loaded after newer state"
+            )));
+        }
+        self.files.ingest(batch_id)?;
+        self.shared.publish(Version {
+            batch_id: Some(batch_id),
+            runs: Vec::new(),
+            cold: Some(ColdView::pin(&self.tier, batch_id)),
+        });
+        Ok(())
     }
 }
 

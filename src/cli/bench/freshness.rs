@@ -19,7 +19,7 @@ pub(super) async fn run(clock: &ClockRef) -> Result<Vec<Measured>> {
              FLUSH",
         )
         .await?;
-    let (_, mut changes) = database.subscribe("v").await?;
+    let (_, mut changes) = database.subscribe("v", false).await?;
     let mut fresh = Vec::with_capacity(INSERTS);
     let mut acknowledged = Vec::with_capacity(INSERTS);
     for i in 0..INSERTS {

@@ -17,12 +17,17 @@ use datafusion::arrow::row::{RowConverter, Rows, SortField};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use rayon::prelude::*;
 use std::hash::BuildHasher;
 
+use crate::dataflow::entries::leading_bytes;
 use crate::error::{Error, Result};
 
 /// Seed of the hash that picks shard and slot. Fixed: no answer and no stored byte depends on it.
 const HASH_SEED: u64 = 0x7469_6465_6d69_6c6c;
+
+/// Rows that one thread hashes at once.
+const HASH_CHUNK_ROWS: usize = 32 * 1024;
 
 /// Types whose values are 64-bit integers (or fewer) at heart.
 pub fn is_integer_like(data_type: &DataType) -> bool {
@@ -127,18 +132,20 @@ impl KeyFormat {
         };
         if self.is_integer() {
             let (_, values, nulls) = to_integers(&columns[0])?.into_parts();
-            let hashes = match &nulls {
-                None => values.iter().map(|v| state.hash_one(v)).collect(),
-                Some(nulls) => (0..rows)
-                    .map(|i| {
-                        if nulls.is_valid(i) {
-                            state.hash_one(values[i])
-                        } else {
-                            0
-                        }
-                    })
-                    .collect(),
-            };
+            let mut hashes = vec![0; rows];
+            let chunks = hashes
+                .par_chunks_mut(HASH_CHUNK_ROWS)
+                .zip(values.par_chunks(HASH_CHUNK_ROWS));
+            chunks.for_each(|(hashes, values)| {
+                for (hash, value) in hashes.iter_mut().zip(values) {
+                    *hash = state.hash_one(value);
+                }
+            });
+            if let Some(nulls) = &nulls {
+                for (row, hash) in hashes.iter_mut().enumerate() {
+                    *hash = if nulls.is_valid(row) { *hash } else { 0 };
+                }
+            }
             return Ok((BatchKeys::Integer(values, nulls), hashes));
         }
         let columns: Vec<_> = columns.iter().map(fold_negative_zero).collect();
@@ -321,40 +328,57 @@ impl GroupKeys {
         }
     }
 
-    /// Orders `groups` by their stored keys; each item is (position in `groups`, group).
-    pub fn sorted(&self, groups: &[u32]) -> Vec<(u32, u32)> {
-        let positions = groups.iter().enumerate().map(|(i, &g)| (i as u32, g));
+    /// Sorts `groups` by their stored keys.
+    pub fn sort(&self, groups: &mut [u32]) {
         match self {
-            Self::Single { .. } => positions.collect(),
+            Self::Single { .. } => {}
             Self::Integer(keys) => {
                 // A null sorts before every number in the stored form.
-                let mut order: Vec<(i128, u32, u32)> = positions
-                    .map(|(i, g)| {
-                        let null = keys.null_group == Some(g);
-                        (
-                            if null {
-                                i128::MIN
-                            } else {
-                                keys.keys[g as usize].into()
-                            },
-                            i,
-                            g,
-                        )
-                    })
-                    .collect();
-                order.sort_unstable();
-                order.into_iter().map(|(_, i, g)| (i, g)).collect()
+                let rank = |&group: &u32| {
+                    let null = keys.null_group == Some(group);
+                    (!null, keys.keys[group as usize])
+                };
+                groups.sort_unstable_by_key(rank);
             }
             Self::Encoded(keys) => {
-                let mut order: Vec<(u64, u32, u32)> = positions
-                    .map(|(i, g)| (leading_bytes(keys.key(g)), i, g))
+                let mut order: Vec<(u128, u32)> = groups
+                    .iter()
+                    .map(|&g| (leading_bytes(keys.key(g)), g))
                     .collect();
                 order.sort_unstable_by(|a, b| {
-                    a.0.cmp(&b.0).then_with(|| keys.key(a.2).cmp(keys.key(b.2)))
+                    a.0.cmp(&b.0).then_with(|| keys.key(a.1).cmp(keys.key(b.1)))
                 });
-                order.into_iter().map(|(_, i, g)| (i, g)).collect()
+                for (group, (_, sorted)) in groups.iter_mut().zip(order) {
+                    *group = sorted;
+                }
             }
         }
+    }
+
+    /// Merges two lists of groups that are each sorted.
+    pub fn merge(&self, left: &[u32], right: &[u32]) -> Vec<u32> {
+        let is_less = |a: u32, b: u32| match self {
+            Self::Single { .. } => a < b,
+            Self::Integer(keys) => {
+                let rank = |g: u32| (keys.null_group != Some(g), keys.keys[g as usize]);
+                rank(a) < rank(b)
+            }
+            Self::Encoded(keys) => keys.key(a) < keys.key(b),
+        };
+        let (mut left, mut right) = (left, right);
+        let mut merged = Vec::with_capacity(left.len() + right.len());
+        while let ([a, left_rest @ ..], [b, right_rest @ ..]) = (left, right) {
+            if is_less(*b, *a) {
+                merged.push(*b);
+                right = right_rest;
+            } else {
+                merged.push(*a);
+                left = left_rest;
+            }
+        }
+        merged.extend_from_slice(left);
+        merged.extend_from_slice(right);
+        merged
     }
 
     /// Group columns of `groups`.
@@ -438,14 +462,6 @@ impl GroupKeys {
             }
         }
     }
-}
-
-/// The first eight bytes as a number that compares as they do; shorter keys are filled with zeros.
-pub fn leading_bytes(key: &[u8]) -> u64 {
-    let mut head = [0; 8];
-    let length = key.len().min(8);
-    head[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(head)
 }
 
 /// A binary array of `items`.

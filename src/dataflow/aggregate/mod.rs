@@ -37,8 +37,8 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use crate::catalog::definition::EmitMode;
 
-pub(crate) use keys::leading_bytes;
 pub use operator::AggregateOperator;
+pub(crate) use output::mark_different;
 
 /// One aggregate call.
 #[derive(Debug, Clone)]

@@ -93,6 +93,8 @@ pub struct Shard {
     /// Position in `touched`.
     slots: Vec<u32>,
     touched: Vec<u32>,
+    /// The first groups, by key; see [`Self::touched_in_order`].
+    order: Vec<u32>,
     old_rows: Vec<i64>,
     old_present: Vec<bool>,
     old_columns: Vec<StateColumn>,
@@ -121,6 +123,7 @@ impl Shard {
             columns: columns(),
             slots: Vec::new(),
             touched: Vec::new(),
+            order: Vec::new(),
             old_rows: Vec::new(),
             old_present: Vec::new(),
             old_columns: columns(),
@@ -237,13 +240,11 @@ impl Shard {
         new: std::ops::Range<u32>,
         store: &StateSnapshot,
     ) -> Result<()> {
-        let groups: Vec<u32> = new.collect();
-        let order = self.keys.sorted(&groups);
-        let keys = self
-            .keys
-            .encode(order.iter().map(|&(_, group)| group), &shared.format)?;
+        let mut groups: Vec<u32> = new.collect();
+        self.keys.sort(&mut groups);
+        let keys = self.keys.encode(groups.iter().copied(), &shared.format)?;
         let values = store.get_many(shared.groups_table, &keys)?;
-        for (index, &(_, group)) in order.iter().enumerate() {
+        for (index, &group) in groups.iter().enumerate() {
             if values.is_null(index) {
                 continue;
             }
@@ -315,9 +316,8 @@ impl Shard {
         snapshot: &StateSnapshot,
         result: &mut ShardOutput,
     ) -> Result<()> {
-        let order = self.keys.sorted(&self.touched);
-        let slots: Vec<u32> = order.iter().map(|&(slot, _)| slot).collect();
-        let groups: Vec<u32> = order.iter().map(|&(_, group)| group).collect();
+        let groups = self.touched_in_order();
+        let slots: Vec<u32> = groups.iter().map(|&g| self.slots[g as usize]).collect();
         let keys = self.keys.encode(groups.iter().copied(), &shared.format)?;
         if groups.iter().any(|&g| self.rows[g as usize] < 0) {
             return Err(Error::internal(format!(
@@ -340,6 +340,24 @@ impl Shard {
             self.emit_changes(shared, &columns, &slots, &groups, &mut result.changes)?;
         }
         self.write_touched(shared, &keys, &columns, &slots, &groups, result)
+    }
+
+    /// The touched groups by key. When they are many, the order of all groups is kept from batch
+    /// to batch and read through; when they are few, they are sorted.
+    fn touched_in_order(&mut self) -> Vec<u32> {
+        let length = self.keys.len();
+        if self.touched.len() < length / 8 {
+            let mut groups = self.touched.clone();
+            self.keys.sort(&mut groups);
+            return groups;
+        }
+        if self.order.len() < length {
+            let mut new: Vec<u32> = (self.order.len() as u32..length as u32).collect();
+            self.keys.sort(&mut new);
+            self.order = self.keys.merge(&self.order, &new);
+        }
+        let is_touched = |&&group: &&u32| self.slots[group as usize] != UNTOUCHED;
+        self.order.iter().filter(is_touched).copied().collect()
     }
 
     fn apply_multisets(
@@ -593,8 +611,10 @@ impl Shard {
             .chain(&self.old_columns)
             .map(StateColumn::size_bytes)
             .sum();
-        let buffers =
-            self.row_buffer.capacity() + self.group_buffer.capacity() + self.touched.capacity();
+        let buffers = self.row_buffer.capacity()
+            + self.group_buffer.capacity()
+            + self.touched.capacity()
+            + self.order.capacity();
         self.keys.size_bytes()
             + columns
             + self.rows.capacity() * 13

@@ -187,17 +187,21 @@ impl ViewStorage {
             return Ok(Vec::new());
         }
         let table = rows_table(&self.name);
-        let entries = match &self.layout {
-            ViewLayout::Append => append::entries(&self.schema, &self.changes, context.batch_id),
+        let merged = |entries: Entries| merge_into_run(table, &[entries]);
+        let run = match &self.layout {
+            ViewLayout::Append => {
+                append::entries(&self.schema, &self.changes, context.batch_id).map(merged)
+            }
             ViewLayout::Keyed(_) => {
-                let stored = self.check_store.then_some((&context.snapshot, table));
-                keyed::entries(&self.format, &self.changes, stored)
+                let stored = self.check_store.then_some(&context.snapshot);
+                keyed::run(&self.format, &self.changes, table, stored)
             }
             ViewLayout::Bag => {
                 consolidate::bag_entries(&self.format, &self.changes, &context.snapshot, table)
+                    .map(merged)
             }
         };
-        let entries = entries.map_err(|error| error.context(format!("view \"{}\"", self.name)))?;
+        let run = run.map_err(|error| error.context(format!("view \"{}\"", self.name)))?;
         let growth: i64 = self
             .changes
             .iter()
@@ -214,8 +218,8 @@ impl ViewStorage {
             )));
         }
         let mut runs = Vec::new();
-        if !entries.is_empty() {
-            runs.push((table, merge_into_run(table, &[entries])));
+        if !run.is_empty() {
+            runs.push((table, run));
         }
         if growth != 0 {
             self.row_count = Some(rows);

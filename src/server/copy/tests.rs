@@ -32,7 +32,10 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-fn decode(statement: &CopyStatement, pieces: &[&[u8]]) -> Result<Vec<(Option<i32>, Option<String>)>> {
+fn decode(
+    statement: &CopyStatement,
+    pieces: &[&[u8]],
+) -> Result<Vec<(Option<i32>, Option<String>)>> {
     use datafusion::arrow::array::AsArray;
     use datafusion::arrow::datatypes::Int32Type;
     let mut decoder = Decoder::new(statement, schema(), &OutputSettings::default())?;
@@ -48,7 +51,9 @@ fn decode(statement: &CopyStatement, pieces: &[&[u8]]) -> Result<Vec<(Option<i32
         batch.column(0).as_primitive::<Int32Type>().clone(),
         batch.column(1).as_string::<i32>().clone(),
     );
-    Ok(a.iter().zip(b.iter().map(|b| b.map(str::to_owned))).collect())
+    Ok(a.iter()
+        .zip(b.iter().map(|b| b.map(str::to_owned)))
+        .collect())
 }
 
 fn row(a: i32, b: &str) -> (Option<i32>, Option<String>) {
@@ -83,7 +88,11 @@ fn csv_is_the_same_however_it_is_cut() {
     };
     for cut in 0..data.len() {
         let (left, right) = data.split_at(cut);
-        assert_eq!(decode(&statement, &[left, right]).unwrap(), expected, "cut at {cut}");
+        assert_eq!(
+            decode(&statement, &[left, right]).unwrap(),
+            expected,
+            "cut at {cut}"
+        );
     }
     let escaping = CopyStatement {
         escape: b'\\',
@@ -105,15 +114,35 @@ fn statement_without_header() -> CopyStatement {
 #[test]
 fn bad_rows_name_line_and_column() {
     for (format, data, code, place) in [
-        (CopyFormat::Text, &b"1\ta\nx\tb\n"[..], "22P02", "line 2, column a: \"x\""),
+        (
+            CopyFormat::Text,
+            &b"1\ta\nx\tb\n"[..],
+            "22P02",
+            "line 2, column a: \"x\"",
+        ),
         (CopyFormat::Text, b"1\ta\n2\n", "22P04", "line 2"),
         (CopyFormat::Text, b"1\ta\textra\n", "22P04", "line 1"),
         (CopyFormat::Text, b"1\t\xff\n", "22021", "line 1"),
-        (CopyFormat::Csv, b"1,\"a\nb\"\n99999999999,b\n", "22003", "line 3, column a"),
+        (
+            CopyFormat::Csv,
+            b"1,\"a\nb\"\n99999999999,b\n",
+            "22003",
+            "line 3, column a",
+        ),
         (CopyFormat::Csv, b"1,\"open\n", "22P04", "line 1"),
         (CopyFormat::Binary, b"PGCOPX\n\xff\r\n\0", "22P04", "line 0"),
-        (CopyFormat::Binary, b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x03", "22P04", "line 1"),
-        (CopyFormat::Binary, b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x02\0", "22P04", "line 0"),
+        (
+            CopyFormat::Binary,
+            b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x03",
+            "22P04",
+            "line 1",
+        ),
+        (
+            CopyFormat::Binary,
+            b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x02\0",
+            "22P04",
+            "line 0",
+        ),
     ] {
         let error = decode(&statement(format), &[data]).unwrap_err();
         assert_eq!(error.sqlstate(), code, "{data:?}: {error}");
@@ -135,8 +164,12 @@ fn what_goes_out_comes_back() {
     let mut builders = RowSink::new(schema(), &OutputSettings::default()).unwrap();
     for (a, b) in &rows {
         let a = a.map(|a| a.to_string());
-        builders.set(0, a.as_deref().map_or(Value::Null, Value::Text)).unwrap();
-        builders.set(1, b.as_deref().map_or(Value::Null, Value::Text)).unwrap();
+        builders
+            .set(0, a.as_deref().map_or(Value::Null, Value::Text))
+            .unwrap();
+        builders
+            .set(1, b.as_deref().map_or(Value::Null, Value::Text))
+            .unwrap();
         builders.end_row(1);
     }
     let batch = builders.take(true).unwrap().unwrap();
@@ -161,15 +194,23 @@ fn what_goes_out_comes_back() {
         encoder.end(&mut out);
         for cut in 0..out.len() {
             let (left, right) = out.split_at(cut);
-            assert_eq!(decode(&statement, &[left, right]).unwrap(), rows, "{format:?} {cut}");
+            assert_eq!(
+                decode(&statement, &[left, right]).unwrap(),
+                rows,
+                "{format:?} {cut}"
+            );
         }
     }
 }
 
 #[test]
 fn batches_are_cut_at_a_bound() {
-    let mut decoder =
-        Decoder::new(&statement(CopyFormat::Text), schema(), &OutputSettings::default()).unwrap();
+    let mut decoder = Decoder::new(
+        &statement(CopyFormat::Text),
+        schema(),
+        &OutputSettings::default(),
+    )
+    .unwrap();
     let line = b"1\tx\n".repeat(BATCH_ROWS / 2);
     decoder.push(&line, false).unwrap();
     assert!(decoder.take(false).unwrap().is_none());

@@ -377,6 +377,10 @@ impl<'a> Scanner<'a> {
     fn meridiem(&mut self) -> Option<bool> {
         let rest = self.rest.trim_start();
         let word = rest.get(..2)?;
+        if rest[2..].starts_with(|c: char| c.is_ascii_alphabetic()) {
+            // A zone's name, such as America/New_York.
+            return None;
+        }
         let afternoon = match word {
             w if w.eq_ignore_ascii_case("am") => false,
             w if w.eq_ignore_ascii_case("pm") => true,

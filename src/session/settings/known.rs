@@ -4,6 +4,7 @@
 //! drivers and tools read and set them; the last group is our own.
 
 use super::values::Kind;
+use crate::catalog::pg_catalog::SERVER_VERSION;
 
 /// A parameter.
 #[derive(Debug)]
@@ -16,9 +17,6 @@ pub(super) struct Known {
     pub reported: bool,
     pub description: &'static str,
 }
-
-/// The version that clients see: what PostgreSQL we answer like.
-pub const SERVER_VERSION: &str = concat!("15.0 (Tidemill ", env!("CARGO_PKG_VERSION"), ")");
 
 const BIG: i64 = i32::MAX as i64;
 const ISOLATION: Kind = Kind::Enum(&[

@@ -1,1 +1,360 @@
+//! What a query means in our context, by running it.
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast;
 
+use super::*;
+use crate::error::Error;
+use crate::sql::rewrite::{display_name, rewrite_query};
+use crate::sql::statement::Statement;
+
+async fn run(sql: &str) -> Result<Vec<RecordBatch>> {
+    let context = new_session_context(ContextOptions::default())?;
+    let mut batches = Vec::new();
+    for (statement, _) in crate::sql::parse(sql)? {
+        let Statement::Query(query) = statement else {
+            panic!("{sql} is no query")
+        };
+        let query = rewrite_query(*query)?;
+        let statement =
+            DataFusionStatement::Statement(Box::new(ast::Statement::Query(Box::new(query))));
+        let plan = context.state().statement_to_plan(statement).await?;
+        batches = context.execute_logical_plan(plan).await?.collect().await?;
+    }
+    Ok(batches)
+}
+
+/// All values of all rows, in PostgreSQL's order of columns, separated by `|` and spaces.
+async fn values(sql: &str) -> String {
+    let batches = run(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let options = FormatOptions::default().with_null("NULL");
+    let mut rows = Vec::new();
+    for batch in &batches {
+        let columns: Vec<ArrayFormatter> = batch
+            .columns()
+            .iter()
+            .map(|c| ArrayFormatter::try_new(c, &options).unwrap())
+            .collect();
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+            rows.push(cells.join("|"));
+        }
+    }
+    rows.join(" ")
+}
+
+async fn error(sql: &str) -> Error {
+    match run(sql).await {
+        Err(e) => e,
+        Ok(batches) => panic!("{sql} gave {batches:?}"),
+    }
+}
+
+#[tokio::test]
+async fn arithmetic_fails_where_postgres_fails() {
+    for (sql, state, primary) in [
+        (
+            "SELECT 9223372036854775807 + 1",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT x + 1 FROM (VALUES (1), (9223372036854775807)) t(x)",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT x::int * 2 FROM (VALUES (2000000000)) t(x)",
+            "22003",
+            "integer out of range",
+        ),
+        (
+            "SELECT a FROM (VALUES (1)) t(a) WHERE a - 9223372036854775807 - 10 < 0",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT sum(x * x) FROM (VALUES (4000000000)) t(x)",
+            "22003",
+            "bigint out of range",
+        ),
+        ("SELECT 1 / 0", "22012", "division by zero"),
+        (
+            "SELECT x % 0 FROM (VALUES (1)) t(x)",
+            "22012",
+            "division by zero",
+        ),
+        (
+            "SELECT x / 0.0 FROM (VALUES (1.5)) t(x)",
+            "22012",
+            "division by zero",
+        ),
+        (
+            "SELECT 'abc'::int",
+            "22P02",
+            "invalid input syntax for type integer: \"abc\"",
+        ),
+        (
+            "SELECT x::int FROM (VALUES ('1'), ('abc')) t(x)",
+            "22P02",
+            "invalid input syntax for type integer: \"abc\"",
+        ),
+        ("SELECT 3000000000::int", "22003", "integer out of range"),
+        (
+            "SELECT x::smallint FROM (VALUES (40000)) t(x)",
+            "22003",
+            "smallint out of range",
+        ),
+        (
+            "SELECT 'soon'::timestamp",
+            "22007",
+            "invalid input syntax for type timestamp: \"soon\"",
+        ),
+        (
+            "SELECT 'x'::uuid",
+            "22P02",
+            "invalid input syntax for type uuid: \"x\"",
+        ),
+        (
+            "SELECT * FROM nothere",
+            "42P01",
+            "relation \"nothere\" does not exist",
+        ),
+        (
+            "SELECT b FROM (VALUES (1)) t(a)",
+            "42703",
+            "column \"b\" does not exist",
+        ),
+        (
+            "SELECT t.b FROM (VALUES (1)) t(a)",
+            "42703",
+            "column t.b does not exist",
+        ),
+        (
+            "SELECT nofunction(1)",
+            "42883",
+            "function nofunction does not exist",
+        ),
+        (
+            "SELECT a, count(*) FROM (VALUES (1)) t(a)",
+            "42803",
+            "column \"t.a\" must appear in the GROUP BY clause or be used in an aggregate function",
+        ),
+        (
+            "SELECT a FROM (VALUES (1)) t(a), (VALUES (1)) u(a)",
+            "42702",
+            "column reference \"a\" is ambiguous",
+        ),
+        (
+            "SELECT true + 1",
+            "42883",
+            "operator does not exist: boolean + bigint",
+        ),
+        (
+            "SELECT (SELECT a FROM (VALUES (1), (2)) t(a))",
+            "21000",
+            "more than one row returned by a subquery used as an expression",
+        ),
+    ] {
+        let e = error(sql).await;
+        assert_eq!((e.sqlstate(), e.primary()), (state, primary), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn arithmetic_keeps_its_values_and_names() {
+    for (sql, expected) in [
+        ("SELECT 1 + 2 * 3, 7 / 2, -7 / 2, 7 % 3", "7|3|-3|1"),
+        (
+            "SELECT x + y FROM (VALUES (1, 2), (NULL, 3)) t(x, y)",
+            "3 NULL",
+        ),
+        (
+            "SELECT 1.5::int, 2.5::int, -1.5::int, 1.5::numeric(3,1)::int, 2.5::numeric(3,1)::int",
+            "2|2|-2|2|3",
+        ),
+        (
+            "SELECT x / 0.0 FROM (VALUES (NULL::double precision)) t(x)",
+            "NULL",
+        ),
+        (
+            "SELECT a + 1 AS b, count(*) FROM (VALUES (1), (1), (2)) t(a) GROUP BY a + 1 ORDER BY b",
+            "2|2 3|1",
+        ),
+        (
+            "SELECT sum(a + 1) FROM (VALUES (1), (2)) t(a) HAVING sum(a + 1) > 4",
+            "5",
+        ),
+        (
+            "SELECT (SELECT max(u.a + 1) FROM (VALUES (1, 10)) u(k, a) WHERE u.k = t.a) FROM (VALUES (1)) t(a)",
+            "11",
+        ),
+        (
+            "SELECT DATE '2026-01-31' + 1, DATE '2026-01-31' - DATE '2026-01-01'",
+            "2026-02-01|30",
+        ),
+    ] {
+        assert_eq!(values(sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn types_are_ours() {
+    let batches = run(
+        "SELECT now(), '2026-01-01'::timestamp, '2026-01-01 00:00+02'::timestamptz, 1::numeric, \
+         'a'::varchar(3), '1'::numeric(5), '{1,2}'::int[], '00000000-0000-0000-0000-000000000001'::uuid, \
+         '{}'::json, INTERVAL '1 day', '\\x00ff'::bytea, '12:00'::time",
+    )
+    .await
+    .unwrap();
+    let types: Vec<String> = batches[0]
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| crate::types::SqlType::from_field(f).unwrap().to_string())
+        .collect();
+    assert_eq!(
+        types,
+        [
+            "timestamp with time zone",
+            "timestamp without time zone",
+            "timestamp with time zone",
+            "numeric(38,9)",
+            "text",
+            "numeric(5,0)",
+            "integer[]",
+            "uuid",
+            "json",
+            "interval",
+            "bytea",
+            "time without time zone"
+        ]
+    );
+    let names: Vec<String> = batches[0]
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| display_name(f.name()).to_owned())
+        .collect();
+    assert_eq!(names[..4], ["now", "timestamp", "timestamptz", "numeric"]);
+}
+
+#[tokio::test]
+async fn windows() {
+    let rows = "(SELECT * FROM (VALUES (TIMESTAMP '2026-01-01 00:07:00', 1), (TIMESTAMP '1969-12-31 23:59:59', 2), (NULL, 3)) t(ts, v))";
+    let tumble = format!(
+        "SELECT window_start, window_end, sum(v) FROM TUMBLE({rows}, ts, INTERVAL '10 minutes') \
+         GROUP BY window_start, window_end ORDER BY 1"
+    );
+    assert_eq!(
+        values(&tumble).await,
+        "1969-12-31T23:50:00|1970-01-01T00:00:00|2 2026-01-01T00:00:00|2026-01-01T00:10:00|1"
+    );
+    let hop = format!(
+        "SELECT window_start, window_end, v FROM HOP({rows}, ts, INTERVAL '5 minutes', INTERVAL '10 minutes') \
+         WHERE v = 1 ORDER BY 1"
+    );
+    assert_eq!(
+        values(&hop).await,
+        "2026-01-01T00:00:00|2026-01-01T00:10:00|1 2026-01-01T00:05:00|2026-01-01T00:15:00|1"
+    );
+    let integers = "SELECT window_start, window_end, v FROM HOP((SELECT * FROM (VALUES (-1, 1), (7, 2)) t(at, v)), at, 5, 10) ORDER BY v, 1";
+    assert_eq!(values(integers).await, "-10|0|1 -5|5|1 0|10|2 5|15|2");
+    assert_eq!(
+        error("SELECT tumble_start(TIMESTAMP '2026-01-01', INTERVAL '1 month')")
+            .await
+            .sqlstate(),
+        "22023"
+    );
+    assert_eq!(
+        error("SELECT tumble_start('a', 1)").await.sqlstate(),
+        "42883"
+    );
+    let zoned = "SELECT tumble_start(TIMESTAMPTZ '2026-01-01 00:07:00+00', INTERVAL '5 minutes')";
+    assert_eq!(values(zoned).await, "2026-01-01T00:05:00Z");
+}
+
+#[tokio::test]
+async fn postgres_forms_run() {
+    for (sql, expected) in [
+        (
+            "SELECT to_char(TIMESTAMP '2026-03-02 15:04:05', 'YYYY-MM-DD HH24:MI'), to_char(-12.5, '99.9')",
+            "2026-03-02 15:04|-12.5",
+        ),
+        (
+            "SELECT to_timestamp('02.03.2026 15:04', 'DD.MM.YYYY HH24:MI'), to_timestamp(1.5)",
+            "2026-03-02T15:04:00Z|1970-01-01T00:00:01.500Z",
+        ),
+        (
+            "SELECT to_date('20260302', 'YYYYMMDD'), to_date('2026-03-02')",
+            "2026-03-02|2026-03-02",
+        ),
+        (
+            "SELECT TIMESTAMPTZ '2026-01-01 02:00+02', TIMESTAMP '2026-01-01 10:30'",
+            "2026-01-01T00:00:00Z|2026-01-01T10:30:00",
+        ),
+        (
+            "SELECT array_to_string(ARRAY(SELECT x FROM (VALUES (1, 2), (3, 1)) t(x, y) ORDER BY y), ',')",
+            "3,1",
+        ),
+        (
+            "SELECT 'pg_x' LIKE 'pg/_%' ESCAPE '/', 'pgxx' LIKE 'pg/_%' ESCAPE '/'",
+            "true|false",
+        ),
+        (
+            "SELECT x LIKE 'a!%' || '%' ESCAPE '!' FROM (VALUES ('a%b'), ('ab')) t(x)",
+            "true false",
+        ),
+        (
+            "SELECT 'abc' SIMILAR TO '(a|b)%', 'xabc' SIMILAR TO 'a%', 'abc' ~ 'b', 'ABC' ~* 'b'",
+            "true|false|true|true",
+        ),
+        (
+            "SELECT 2 = ANY(ARRAY[1,2]), 'b' = ANY('{a,b}'), 3 <> ALL(ARRAY[1,2])",
+            "true|true|true",
+        ),
+        (
+            "SELECT array_to_string(ARRAY(SELECT x FROM (VALUES (3), (1)) t(x) ORDER BY x), ',')",
+            "1,3",
+        ),
+        (
+            "SELECT TIMESTAMPTZ '2026-06-01 12:00:00+00' AT TIME ZONE 'Europe/Berlin'",
+            "2026-06-01T14:00:00",
+        ),
+        (
+            "SELECT TIMESTAMP '2026-06-01 14:00:00' AT TIME ZONE 'Europe/Berlin'",
+            "2026-06-01T12:00:00Z",
+        ),
+        (
+            "SELECT i FROM generate_series(1, 3) AS i ORDER BY i DESC",
+            "3 2 1",
+        ),
+        ("SELECT t.a, t.* FROM (VALUES (1, 2)) t(a, b)", "1|1|2"),
+        (
+            "SELECT DISTINCT lower(x) FROM (VALUES ('B'), ('a'), ('b')) t(x) ORDER BY lower(x)",
+            "a b",
+        ),
+        (
+            "SELECT count FROM (SELECT count(*) FROM (VALUES (1)) t) s",
+            "1",
+        ),
+        (
+            "SELECT x FROM (VALUES (1), (NULL), (2)) t(x) ORDER BY x",
+            "1 2 NULL",
+        ),
+        ("SELECT ('{\"a\": {\"b\": 5}}'::json -> 'a' ->> 'b')", "5"),
+        (
+            "SELECT uuid_to_text('{00000000-0000-0000-0000-0000000000FF}'::uuid)",
+            "00000000-0000-0000-0000-0000000000ff",
+        ),
+        (
+            "SELECT EXTRACT(hour FROM TIMESTAMP '2026-01-01 13:00')",
+            "13",
+        ),
+        ("SELECT \"Q\" FROM (VALUES (1)) t(\"Q\")", "1"),
+        ("SELECT E'a\\tb' = 'a\tb', $$x'y$$", "true|x'y"),
+    ] {
+        assert_eq!(values(sql).await, expected, "{sql}");
+    }
+}

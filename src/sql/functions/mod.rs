@@ -4,6 +4,9 @@
 //! whoever has those.
 
 pub mod arithmetic;
+pub mod characters;
+pub mod format;
+pub mod numbers;
 pub mod patterns;
 pub mod times;
 pub mod uuids;
@@ -24,6 +27,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(patterns::functions());
     functions.extend(times::functions());
     functions.extend(uuids::functions());
+    functions.extend(characters::functions());
     functions
 }
 

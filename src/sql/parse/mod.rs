@@ -11,12 +11,15 @@ mod cursors;
 mod run;
 mod settings;
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
+use crate::sql::names;
 use crate::sql::source::Source;
 use crate::sql::statement::{ObjectKind, Statement};
 
@@ -138,6 +141,7 @@ pub(crate) fn unsupported(cursor: &Cursor, what: &str) -> Error {
 pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
     let position = cursor.position();
     let (query, _) = cursor.query()?;
+    refuse_reserved_relation(cursor, &query)?;
     match query.body.as_ref() {
         ast::SetExpr::Insert(_)
         | ast::SetExpr::Update(_)
@@ -157,6 +161,23 @@ pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
         _ => {}
     }
     Ok(Statement::Query(query))
+}
+
+/// sqlparser takes any word for a relation; PostgreSQL wants quotes around a reserved one.
+fn refuse_reserved_relation(cursor: &Cursor, query: &ast::Query) -> Result<()> {
+    let found = ast::visit_relations(query, |name| {
+        let ident = name.0.first().and_then(|part| part.as_ident());
+        match ident {
+            Some(i) if i.quote_style.is_none() && names::is_reserved(&i.value) => {
+                ControlFlow::Break(cursor.unexpected_at(i.span))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    match found {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
 }
 
 /// `INSERT`, `UPDATE`, `DELETE`.

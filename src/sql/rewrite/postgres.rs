@@ -50,6 +50,13 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
                 }
             }
         }
+        Expr::TypedString(typed) => {
+            if let Some(text) = typed.value.value.clone().into_string() {
+                if let Some(constant) = constant_of(&text, &typed.data_type)? {
+                    *expression = constant;
+                }
+            }
+        }
         Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
             if let Some(text) = string_constant(right) {
                 if text.trim_start().starts_with('{') {
@@ -261,8 +268,47 @@ fn constant_of(text: &str, data_type: &DataType) -> Result<Option<Expr>> {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
             array(text, Some(item)).map(Some)
         }
+        DataType::Timestamp(..) => Ok(complete_timestamp(text).map(|complete| Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(string(complete)),
+            data_type: data_type.clone(),
+            array: false,
+            format: None,
+        })),
         _ => Ok(None),
     }
+}
+
+/// A timestamp's text with what PostgreSQL lets one leave out (seconds, minutes of the zone) put
+/// in; `None` if nothing is missing, or for texts that are no such form.
+fn complete_timestamp(text: &str) -> Option<String> {
+    let trimmed = text.trim();
+    if trimmed.eq_ignore_ascii_case("epoch") {
+        return Some("1970-01-01 00:00:00+00:00".to_owned());
+    }
+    let (date, rest) = trimmed.split_once([' ', 'T'])?;
+    let rest = rest.trim();
+    let zone_at = rest.find(['+', '-', 'Z', 'z', ' ']).unwrap_or(rest.len());
+    let (time, zone) = rest.split_at(zone_at);
+    let zone = zone.trim();
+    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let time = match time.split(':').collect::<Vec<_>>()[..] {
+        [hour] if is_number(hour) && !hour.is_empty() => format!("{hour:0>2}:00:00"),
+        [hour, minute] if is_number(hour) && is_number(minute) => {
+            format!("{hour:0>2}:{minute}:00")
+        }
+        [hour, minute, second] => format!("{hour:0>2}:{minute}:{second}"),
+        _ => return None,
+    };
+    let zone = match zone.strip_prefix(['+', '-']) {
+        Some(hours) if is_number(hours) && hours.len() <= 2 => {
+            format!("{}{hours:0>2}:00", &zone[..1])
+        }
+        _ if zone.eq_ignore_ascii_case("utc") || zone.eq_ignore_ascii_case("gmt") => "Z".to_owned(),
+        _ => zone.to_owned(),
+    };
+    let complete = format!("{date} {time}{zone}");
+    (complete != trimmed).then_some(complete)
 }
 
 /// `'\x00ff'`, or PostgreSQL's older form with octal escapes.
@@ -410,7 +456,14 @@ fn unquoted(element: &str) -> Option<Option<String>> {
     }
 }
 
-/// `ARRAY(SELECT …)`.
+/// `ARRAY(SELECT …)`. The subquery's ORDER BY becomes the aggregate's, since a relation has no
+/// order of its own:
+///
+/// ```text
+/// ARRAY(SELECT x FROM t ORDER BY y DESC)
+///   → (SELECT array_agg(element ORDER BY order_1 DESC)
+///      FROM (SELECT x, y AS order_1 FROM t ORDER BY y DESC) AS elements (element, order_1))
+/// ```
 fn array_of_subquery(expression: &mut Expr) -> Result<()> {
     let Expr::Function(function) = expression else {
         return Ok(());
@@ -424,13 +477,29 @@ fn array_of_subquery(expression: &mut Expr) -> Result<()> {
             ),
         ));
     }
-    let FunctionArguments::Subquery(query) =
+    let FunctionArguments::Subquery(mut query) =
         std::mem::replace(&mut function.args, FunctionArguments::None)
     else {
         return Ok(());
     };
-    let mut aggregate: Query = template("SELECT array_agg(element) FROM input");
+    let orders = order_columns(&mut query);
+    let mut element = call("array_agg", vec![Expr::Identifier(Ident::new("element"))]);
+    if let Expr::Function(aggregate) = &mut element {
+        if let FunctionArguments::List(list) = &mut aggregate.args {
+            if !orders.is_empty() {
+                list.clauses
+                    .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
+            }
+        }
+    }
+    let mut columns = vec![Ident::new("element")];
+    columns.extend(orders.iter().filter_map(|order| match &order.expr {
+        Expr::Identifier(ident) if ident.value != "element" => Some(ident.clone()),
+        _ => None,
+    }));
+    let mut aggregate: Query = template("SELECT element FROM input");
     if let SetExpr::Select(select) = aggregate.body.as_mut() {
+        select.projection = vec![SelectItem::UnnamedExpr(element)];
         if let Some(from) = select.from.first_mut() {
             from.relation = TableFactor::Derived {
                 lateral: false,
@@ -438,10 +507,13 @@ fn array_of_subquery(expression: &mut Expr) -> Result<()> {
                 alias: Some(TableAlias {
                     explicit: true,
                     name: Ident::new("elements"),
-                    columns: vec![TableAliasColumnDef {
-                        name: Ident::new("element"),
-                        data_type: None,
-                    }],
+                    columns: columns
+                        .into_iter()
+                        .map(|name| TableAliasColumnDef {
+                            name,
+                            data_type: None,
+                        })
+                        .collect(),
                     at: None,
                 }),
                 sample: None,
@@ -450,6 +522,49 @@ fn array_of_subquery(expression: &mut Expr) -> Result<()> {
     }
     *expression = Expr::Subquery(Box::new(aggregate));
     Ok(())
+}
+
+/// The order of a subquery of one column as an order over its columns; an order by something
+/// else than the column adds that as a column. Empty where the query's form does not allow it.
+fn order_columns(query: &mut Query) -> Vec<ast::OrderByExpr> {
+    let Some(ast::OrderByKind::Expressions(orders)) = query.order_by.as_ref().map(|o| &o.kind)
+    else {
+        return Vec::new();
+    };
+    let mut orders = orders.clone();
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return Vec::new();
+    };
+    let [SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. }] =
+        select.projection.as_slice()
+    else {
+        return Vec::new();
+    };
+    let output = output.clone();
+    let output_name = match &select.projection[0] {
+        SelectItem::ExprWithAlias { alias, .. } => Some(Expr::Identifier(alias.clone())),
+        _ => None,
+    };
+    for (index, order) in orders.iter_mut().enumerate() {
+        let is_first = matches!(&order.expr, Expr::Value(v)
+            if matches!(&v.value, Value::Number(n, _) if n.to_string() == "1"));
+        let is_output =
+            is_first || order.expr == output || output_name.as_ref() == Some(&order.expr);
+        let name = if is_output {
+            Ident::new("element")
+        } else if select.distinct.is_some() {
+            return Vec::new();
+        } else {
+            let name = Ident::new(format!("order_{}", index + 1));
+            select.projection.push(SelectItem::ExprWithAlias {
+                expr: order.expr.clone(),
+                alias: name.clone(),
+            });
+            name
+        };
+        order.expr = Expr::Identifier(name);
+    }
+    orders
 }
 
 /// `LIKE … ESCAPE c`: the engine's escape is always a backslash.

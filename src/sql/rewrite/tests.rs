@@ -1,1 +1,235 @@
+//! Text in, text out. The suffix of kept-apart names is shown as `#n`.
+use super::*;
+use crate::sql::parse;
+use crate::sql::statement::Statement as Parsed;
 
+fn rewritten(sql: &str) -> Result<String> {
+    let (statement, _) = parse(sql)
+        .unwrap_or_else(|e| panic!("{sql}: {e}"))
+        .remove(0);
+    let Parsed::Query(query) = statement else {
+        panic!("{sql} is no query")
+    };
+    Ok(rewrite_query(*query)?.to_string().replace('\u{1}', "#"))
+}
+
+fn check(cases: &[(&str, &str)]) {
+    for (sql, expected) in cases {
+        assert_eq!(&rewritten(sql).unwrap(), expected, "{sql}");
+    }
+}
+
+#[test]
+fn output_names() {
+    check(&[
+        (
+            "SELECT 1, 'a'",
+            "SELECT 1 AS \"?column?\", 'a' AS \"?column?#2\"",
+        ),
+        (
+            "SELECT a, t.b, a + 1",
+            "SELECT a, t.b, a + 1 AS \"?column?\"",
+        ),
+        (
+            "SELECT count(*), SUM(x), count(y)",
+            "SELECT count(*) AS \"count\", SUM(x) AS \"sum\", count(y) AS \"count#2\"",
+        ),
+        (
+            "SELECT a.id, b.id, a.id AS x",
+            "SELECT a.id, b.id AS \"id#2\", a.id AS x",
+        ),
+        (
+            "SELECT x::int, '1'::int, 1::text",
+            "SELECT x::INT AS \"x\", '1'::INT AS \"int4\", 1::TEXT AS \"text\"",
+        ),
+        (
+            "SELECT CASE WHEN a THEN b END, CASE WHEN a THEN b ELSE c END",
+            "SELECT CASE WHEN a THEN b END AS \"case\", CASE WHEN a THEN b ELSE c END AS \"c\"",
+        ),
+        (
+            "SELECT coalesce(a, 1), true, now()",
+            "SELECT coalesce(a, 1) AS \"coalesce\", true AS \"bool\", now() AS \"now\"",
+        ),
+        (
+            "SELECT (SELECT max(v) FROM t), EXISTS (SELECT b FROM t)",
+            "SELECT (SELECT max(v) AS \"max\" FROM t) AS \"max\", EXISTS (SELECT b FROM t) AS \"exists\"",
+        ),
+        // Beside a star that may have it too, only at the top.
+        (
+            "SELECT t.oid, t.* FROM t",
+            "SELECT t.oid AS \"oid#1\", t.* FROM t",
+        ),
+        (
+            "SELECT s.oid FROM (SELECT t.oid, u.* FROM t, u) s",
+            "SELECT s.oid FROM (SELECT t.oid, u.* FROM t, u) s",
+        ),
+        (
+            "SELECT 1 UNION ALL SELECT 2",
+            "SELECT 1 AS \"?column?\" UNION ALL SELECT 2 AS \"?column?\"",
+        ),
+        (
+            "SELECT DISTINCT lower(a) FROM t ORDER BY lower(a) DESC, 1",
+            "SELECT DISTINCT lower(a) AS \"lower\" FROM t ORDER BY 1 DESC, 1",
+        ),
+        (
+            "WITH c AS (SELECT max(a) FROM t) SELECT max FROM c",
+            "WITH c AS (SELECT max(a) AS \"max\" FROM t) SELECT max FROM c",
+        ),
+    ]);
+    assert_eq!(display_name("count\u{1}2"), "count");
+    assert_eq!(display_name("count"), "count");
+}
+
+#[test]
+fn windows_in_from() {
+    check(&[
+        (
+            "SELECT a FROM TUMBLE(clicks, ts, INTERVAL '1 minute')",
+            "SELECT a FROM (SELECT *, tumble_start(ts, INTERVAL '1 minute') AS window_start, \
+             tumble_end(ts, INTERVAL '1 minute') AS window_end FROM clicks WHERE ts IS NOT NULL) AS tumble",
+        ),
+        (
+            "SELECT w.a FROM tumble((SELECT a, b FROM t), b, 100) w JOIN u ON true",
+            "SELECT w.a FROM (SELECT *, tumble_start(b, 100) AS window_start, tumble_end(b, 100) AS window_end \
+             FROM (SELECT a, b FROM t) AS input WHERE b IS NOT NULL) w JOIN u ON true",
+        ),
+        (
+            "SELECT 1 AS x FROM HOP(public.c, c.ts, '5 minutes', '10 minutes') AS h",
+            "SELECT 1 AS x FROM (SELECT *, window_start + INTERVAL '10 minutes' AS window_end FROM \
+             (SELECT *, unnest(hop_starts(c.ts, INTERVAL '5 minutes', INTERVAL '10 minutes')) AS window_start \
+             FROM public.c WHERE c.ts IS NOT NULL) AS hop) AS h",
+        ),
+        // A window over a window's result.
+        (
+            "SELECT * FROM TUMBLE((SELECT * FROM TUMBLE(t, a, 1)), a, 2)",
+            "SELECT * FROM (SELECT *, tumble_start(a, 2) AS window_start, tumble_end(a, 2) AS window_end FROM \
+             (SELECT * FROM (SELECT *, tumble_start(a, 1) AS window_start, tumble_end(a, 1) AS window_end \
+             FROM t WHERE a IS NOT NULL) AS tumble) AS input WHERE a IS NOT NULL) AS tumble",
+        ),
+        (
+            "SELECT i FROM pg_catalog.generate_series(1, 3) AS i",
+            "SELECT i FROM generate_series(1, 3) AS i (i)",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_windows() {
+    for (sql, state) in [
+        ("SELECT * FROM TUMBLE(t, ts)", "42883"),
+        ("SELECT * FROM TUMBLE(1, ts, INTERVAL '1 s')", "42883"),
+        ("SELECT * FROM TUMBLE(t, a + b, INTERVAL '1 s')", "42883"),
+        ("SELECT * FROM TUMBLE(t, ts, INTERVAL '0 s')", "22023"),
+        ("SELECT * FROM TUMBLE(t, ts, INTERVAL '1 month')", "22023"),
+        ("SELECT * FROM TUMBLE(t, ts, -5)", "22023"),
+        ("SELECT * FROM TUMBLE(t, ts, x)", "22023"),
+        ("SELECT * FROM HOP(t, ts, INTERVAL '1 s')", "42883"),
+        ("SELECT * FROM SESSION(t, ts, INTERVAL '1 s')", "0A000"),
+    ] {
+        assert_eq!(rewritten(sql).expect_err(sql).sqlstate(), state, "{sql}");
+    }
+}
+
+#[test]
+fn postgres_forms() {
+    check(&[
+        (
+            "SELECT c FROM t WHERE n OPERATOR(pg_catalog.~) '^(x)$' COLLATE pg_catalog.default",
+            "SELECT c FROM t WHERE n ~ '^(x)$'",
+        ),
+        (
+            "SELECT pg_catalog.lower(a) FROM t",
+            "SELECT lower(a) AS \"lower\" FROM t",
+        ),
+        (
+            "SELECT a FROM t WHERE o = 'x'::regclass",
+            "SELECT a FROM t WHERE o = to_regclass_oid('x')",
+        ),
+        (
+            "SELECT a FROM t WHERE ('x'::pg_catalog.regtype)::pg_catalog.text = b",
+            "SELECT a FROM t WHERE oid_to_regtype_text((to_regtype_oid('x'))) = b",
+        ),
+        (
+            "SELECT c.oid::regclass FROM c",
+            "SELECT oid_to_regclass_text(to_regclass_oid(c.oid)) AS \"oid\" FROM c",
+        ),
+        (
+            "SELECT 'x'::regclass::oid AS o",
+            "SELECT to_regclass_oid('x')::oid AS o",
+        ),
+        (
+            "SELECT a FROM t WHERE n LIKE 'pg/_%' ESCAPE '/'",
+            "SELECT a FROM t WHERE n LIKE 'pg\\_%'",
+        ),
+        (
+            "SELECT a FROM t WHERE n NOT LIKE 'pg/_' || '%' ESCAPE '/'",
+            "SELECT a FROM t WHERE n NOT LIKE like_escape('pg/_' || '%', '/')",
+        ),
+        (
+            "SELECT a FROM t WHERE n SIMILAR TO 'a%|b_'",
+            "SELECT a FROM t WHERE n ~ '^(?:a(?s:.)*|b(?s:.))$'",
+        ),
+        (
+            "SELECT a FROM t WHERE n NOT SIMILAR TO m",
+            "SELECT a FROM t WHERE n !~ similar_to_escape(m, '\\')",
+        ),
+        (
+            "SELECT ARRAY(SELECT x FROM t) AS a",
+            "SELECT (SELECT array_agg(element) FROM (SELECT x FROM t) AS elements (element)) AS a",
+        ),
+        (
+            "SELECT ARRAY(SELECT x FROM t ORDER BY 1 DESC, y) AS a",
+            "SELECT (SELECT array_agg(element ORDER BY element DESC, order_2) FROM \
+             (SELECT x, y AS order_2 FROM t ORDER BY 1 DESC, y) AS elements (element, order_2)) AS a",
+        ),
+        (
+            "SELECT TIMESTAMPTZ '2026-01-01 7:30+2' AS a, '2026-01-01T00:00:00Z'::timestamp AS b",
+            "SELECT '2026-01-01 07:30:00+02:00'::TIMESTAMPTZ AS a, '2026-01-01 00:00:00Z'::TIMESTAMP AS b",
+        ),
+        ("SELECT '\\x00Ff'::bytea AS b", "SELECT X'00Ff' AS b"),
+        ("SELECT 'a\\001'::bytea AS b", "SELECT X'6101' AS b"),
+        (
+            "SELECT '{1,\"b c\",NULL}'::text[] AS a",
+            "SELECT ARRAY['1'::TEXT, 'b c'::TEXT, NULL::TEXT] AS a",
+        ),
+        ("SELECT '{}'::int[] AS a", "SELECT ARRAY[]::INT[] AS a"),
+        (
+            "SELECT a FROM t WHERE b = ANY('{x,\"y,z\"}')",
+            "SELECT a FROM t WHERE b = ANY(ARRAY['x', 'y,z'])",
+        ),
+        (
+            "SELECT ts AT TIME ZONE 'UTC' FROM t",
+            "SELECT timezone('UTC', ts) AS \"timezone\" FROM t",
+        ),
+        ("SELECT 'x'::uuid AS u", "SELECT to_uuid('x') AS u"),
+        ("SELECT current_schema AS s", "SELECT current_schema() AS s"),
+        (
+            "SELECT every(b) FROM t",
+            "SELECT bool_and(b) AS \"every\" FROM t",
+        ),
+    ]);
+    for (sql, state) in [
+        ("SELECT '{1'::int[]", "22P02"),
+        ("SELECT '{1,}'::int[]", "22P02"),
+        ("SELECT '\\xabc'::bytea", "22023"),
+        ("SELECT a OPERATOR(pg_catalog.<<|) b", "42883"),
+        ("SELECT a LIKE 'b/' ESCAPE '/'", "22023"),
+    ] {
+        assert_eq!(rewritten(sql).expect_err(sql).sqlstate(), state, "{sql}");
+    }
+}
+
+#[test]
+fn returning_is_named() {
+    let (statement, _) = parse("DELETE FROM t RETURNING a, a + 1").unwrap().remove(0);
+    let Parsed::Delete(delete) = statement else {
+        panic!()
+    };
+    let text = rewrite_statement(ast::Statement::Delete(*delete))
+        .unwrap()
+        .to_string();
+    assert!(
+        text.ends_with("RETURNING a, a + 1 AS \"?column?\""),
+        "{text}"
+    );
+}

@@ -1,0 +1,154 @@
+//! The session and the server: who, where, which settings.
+
+use super::super::model::Catalog;
+use super::super::relation::Datum;
+use super::super::{DATABASE_NAME, PUBLIC_SCHEMA, VERSION_TEXT};
+use super::{Definition, flag, int, text};
+use crate::error::{Error, Result, sqlstate};
+
+pub(super) const FUNCTIONS: &[Definition] = &[
+    Definition::new("version", &[""], "text", |_, _| Ok(VERSION_TEXT.into())),
+    Definition::new("current_database", &[""], "name", database),
+    Definition::new("current_catalog", &[""], "name", database),
+    Definition::new("current_schema", &[""], "name", |_, _| {
+        Ok(PUBLIC_SCHEMA.into())
+    }),
+    Definition::new("current_schemas", &["bool"], "name[]", |_, a| {
+        let mut schemas = vec![PUBLIC_SCHEMA.to_owned()];
+        if flag(a, 0) {
+            schemas.insert(0, "pg_catalog".to_owned());
+        }
+        Ok(schemas.into())
+    }),
+    Definition::new("current_user", &[""], "name", user),
+    Definition::new("session_user", &[""], "name", user),
+    Definition::new("user", &[""], "name", user),
+    Definition::new("current_role", &[""], "name", user),
+    Definition::new("current_setting", &["text", "text bool"], "text", setting),
+    Definition::new("set_config", &["text text bool"], "text", set_config)
+        .volatile()
+        .with_null(),
+    Definition::new("pg_backend_pid", &[""], "int4", |c, _| {
+        Ok(c.facts.backend.pid().into())
+    }),
+    Definition::new("pg_cancel_backend", &["int4"], "bool", |c, a| {
+        let backend = i32::try_from(int(a, 0))
+            .ok()
+            .and_then(|pid| c.facts.backends.get(pid));
+        // PostgreSQL tells whether the signal was sent, not whether something ran.
+        Ok(backend.map(|b| b.cancel()).is_some().into())
+    })
+    .volatile(),
+    Definition::new(
+        "pg_terminate_backend",
+        &["int4", "int4 int8"],
+        "bool",
+        |c, a| {
+            let backend = i32::try_from(int(a, 0))
+                .ok()
+                .and_then(|pid| c.facts.backends.get(pid));
+            Ok(backend.map(|b| b.terminate()).is_some().into())
+        },
+    )
+    .volatile(),
+    Definition::new("pg_is_in_recovery", &[""], "bool", |_, _| Ok(false.into())),
+    Definition::new("pg_is_wal_replay_paused", &[""], "bool", |_, _| {
+        Ok(false.into())
+    }),
+    Definition::new("pg_is_other_temp_schema", &["oid"], "bool", |_, _| {
+        Ok(false.into())
+    }),
+    Definition::new("pg_my_temp_schema", &[""], "oid", |_, _| Ok(0i64.into())),
+    Definition::new("txid_current", &[""], "int8", transaction),
+    Definition::new("txid_current_if_assigned", &[""], "int8", transaction),
+    Definition::new("pg_postmaster_start_time", &[""], "timestamptz", started),
+    Definition::new("pg_conf_load_time", &[""], "timestamptz", started),
+    Definition::new("clock_timestamp", &[""], "timestamptz", |c, _| {
+        Ok(Datum::Time(c.facts.clock.now_us()))
+    })
+    .volatile(),
+    Definition::new("inet_server_addr", &[""], "text", |_, _| Ok(Datum::Null)),
+    Definition::new("inet_server_port", &[""], "int4", |_, _| Ok(Datum::Null)),
+    Definition::new("inet_client_addr", &[""], "text", |c, _| {
+        let address = c.facts.backend.activity().client_address;
+        Ok(address.map(|address| address.ip().to_string()).into())
+    }),
+    Definition::new("inet_client_port", &[""], "int4", |c, _| {
+        let address = c.facts.backend.activity().client_address;
+        Ok(address.map(|address| i64::from(address.port())).into())
+    }),
+    // No advisory lock is ever held, so that releasing all of them is right.
+    Definition::new(
+        "pg_advisory_unlock_all",
+        &[""],
+        "text",
+        |_, _| Ok("".into()),
+    )
+    .volatile(),
+    Definition::new("has_table_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_any_column_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_column_privilege", COLUMN_PRIVILEGE, "bool", allowed),
+    Definition::new("has_schema_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_database_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_function_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_sequence_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_language_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_tablespace_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("has_type_privilege", PRIVILEGE, "bool", allowed),
+    Definition::new("pg_has_role", PRIVILEGE, "bool", allowed),
+];
+
+const PRIVILEGE: &[&str] = &["text text", "text text text"];
+const COLUMN_PRIVILEGE: &[&str] = &["text text text", "text text text text"];
+
+/// While no user is defined, everyone may do everything.
+fn allowed(_: &Catalog, _: &[Datum]) -> Result<Datum> {
+    Ok(true.into())
+}
+
+fn database(_: &Catalog, _: &[Datum]) -> Result<Datum> {
+    Ok(DATABASE_NAME.into())
+}
+
+fn user(catalog: &Catalog, _: &[Datum]) -> Result<Datum> {
+    Ok(catalog.facts.user.as_str().into())
+}
+
+fn transaction(catalog: &Catalog, _: &[Datum]) -> Result<Datum> {
+    // Transactions have no numbers; what grows with every change of a definition does.
+    Ok((i64::try_from(catalog.model.version()).unwrap_or(i64::MAX - 3) + 3).into())
+}
+
+fn started(catalog: &Catalog, _: &[Datum]) -> Result<Datum> {
+    Ok(Datum::Time(catalog.facts.started_at_us))
+}
+
+fn setting(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
+    let name = text(arguments, 0);
+    match catalog.facts.parameters.get(name) {
+        Some(value) => Ok(value.into()),
+        None if flag(arguments, 1) => Ok(Datum::Null),
+        None => Err(Error::new(
+            sqlstate::UNDEFINED_OBJECT,
+            format!("unrecognized configuration parameter \"{name}\""),
+        )),
+    }
+}
+
+fn set_config(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
+    let Some(Datum::Text(name)) = arguments.first() else {
+        return Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            "SET requires parameter name",
+        ));
+    };
+    let value = match arguments.get(1) {
+        Some(Datum::Text(value)) => Some(value.as_str()),
+        _ => None,
+    };
+    let kept = catalog
+        .facts
+        .parameters
+        .set(name, value, flag(arguments, 2))?;
+    Ok(kept.into())
+}

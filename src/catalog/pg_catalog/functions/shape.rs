@@ -1,0 +1,167 @@
+//! What objects look like: types, definitions, comments.
+
+use super::super::model::{Catalog, Relation};
+use super::super::relation::Datum;
+use super::super::rows::{PG_CLASS, index_definition, quote_ident};
+use super::{Definition, int, text};
+use crate::error::Result;
+
+pub(super) const FUNCTIONS: &[Definition] = &[
+    Definition::new("format_type", &["oid int4"], "text", |c, a| {
+        Ok(match (&a[0], &a[1]) {
+            (Datum::Int(oid), Datum::Int(modifier)) => c.format_type(*oid, Some(*modifier)).into(),
+            (Datum::Int(oid), _) => c.format_type(*oid, None).into(),
+            _ => Datum::Null,
+        })
+    })
+    .with_null(),
+    Definition::new("pg_typeof", &["any"], "text", |_, a| Ok(a[0].clone())).with_null(),
+    Definition::new(
+        "pg_get_expr",
+        &["text oid", "text oid bool"],
+        "text",
+        |_, a| Ok(a[0].clone()),
+    ),
+    Definition::new(
+        "pg_get_constraintdef",
+        &["oid", "oid bool"],
+        "text",
+        |c, a| {
+            let keyed = find(c, |r| {
+                !r.key.is_empty() && r.key_constraint_oid() == int(a, 0)
+            });
+            Ok(keyed
+                .map(|r| {
+                    let columns: Vec<String> =
+                        r.key_columns().iter().map(|c| quote_ident(c)).collect();
+                    format!("PRIMARY KEY ({})", columns.join(", "))
+                })
+                .into())
+        },
+    ),
+    Definition::new(
+        "pg_get_indexdef",
+        &["oid", "oid int4 bool"],
+        "text",
+        index_text,
+    ),
+    Definition::new("pg_get_viewdef", &["oid", "oid bool"], "text", |c, a| {
+        let view = c.relation(int(a, 0)).and_then(|r| r.view_text);
+        // As PostgreSQL writes it: a statement.
+        Ok(view
+            .map(|text| format!(" {};", text.trim().trim_end_matches(';')))
+            .into())
+    }),
+    Definition::new("pg_get_ruledef", &["oid", "oid bool"], "text", nothing),
+    Definition::new("pg_get_triggerdef", &["oid", "oid bool"], "text", nothing),
+    Definition::new("pg_get_functiondef", &["oid"], "text", nothing),
+    Definition::new("pg_get_partkeydef", &["oid"], "text", nothing),
+    Definition::new("pg_get_statisticsobjdef", &["oid"], "text", nothing),
+    Definition::new("pg_get_statisticsobjdef_columns", &["oid"], "text", nothing),
+    Definition::new("pg_get_serial_sequence", &["text text"], "text", nothing),
+    Definition::new("pg_get_function_result", &["oid"], "text", |c, a| {
+        Ok(procedure(c, int(a, 0), "prorettype").into())
+    }),
+    Definition::new("pg_get_function_arguments", &["oid"], "text", |c, a| {
+        Ok(procedure(c, int(a, 0), "proargtypes").into())
+    }),
+    Definition::new(
+        "pg_get_function_identity_arguments",
+        &["oid"],
+        "text",
+        |c, a| Ok(procedure(c, int(a, 0), "proargtypes").into()),
+    ),
+    Definition::new("obj_description", &["oid", "oid name"], "text", |c, a| {
+        let of_relations = a.len() == 1 || text(a, 1) == "pg_class";
+        let found = c.relation(int(a, 0)).filter(|_| of_relations);
+        Ok(found.and_then(|r| r.comment).into())
+    }),
+    Definition::new("col_description", &["oid int4"], "text", |c, a| {
+        let column = usize::try_from(int(a, 1) - 1).ok();
+        let found = c.relation(int(a, 0)).zip(column);
+        Ok(found
+            .and_then(|(r, at)| r.columns.get(at).and_then(|column| column.comment.clone()))
+            .into())
+    }),
+    Definition::new("shobj_description", &["oid name"], "text", nothing),
+    Definition::new("pg_describe_object", &["oid oid int4"], "text", |c, a| {
+        let found = c.relation(int(a, 1)).filter(|_| int(a, 0) == PG_CLASS);
+        Ok(found.map(|r| described(&r)).into())
+    }),
+    Definition::new("pg_relation_is_publishable", &["oid"], "bool", |_, _| {
+        Ok(false.into())
+    }),
+    Definition::new("pg_encoding_to_char", &["int4"], "name", |_, a| {
+        Ok(if int(a, 0) == 6 { "UTF8" } else { "" }.into())
+    }),
+    Definition::new("pg_char_to_encoding", &["name"], "int4", |_, a| {
+        let name = text(a, 0).to_lowercase().replace('-', "");
+        Ok(if name == "utf8" { 6i64 } else { -1 }.into())
+    }),
+    Definition::new("array_upper", &["array int4"], "int4", |_, a| {
+        Ok(match (int(a, 0), int(a, 1)) {
+            (length, 1) if length > 0 => length.into(),
+            _ => Datum::Null,
+        })
+    }),
+    Definition::new("array_lower", &["array int4"], "int4", |_, a| {
+        Ok(match (int(a, 0), int(a, 1)) {
+            (length, 1) if length > 0 => 1i64.into(),
+            _ => Datum::Null,
+        })
+    }),
+];
+
+/// There are no such objects.
+fn nothing(_: &Catalog, _: &[Datum]) -> Result<Datum> {
+    Ok(Datum::Null)
+}
+
+fn find(catalog: &Catalog, wanted: impl Fn(&Relation) -> bool) -> Option<Relation> {
+    catalog.user_relations().into_iter().find(|r| wanted(r))
+}
+
+/// The whole definition, or with a position from 1 that column.
+fn index_text(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
+    let oid = int(arguments, 0);
+    let Some(r) = find(catalog, |r| !r.key.is_empty() && r.key_index_oid() == oid) else {
+        return Ok(Datum::Null);
+    };
+    Ok(match int(arguments, 1) {
+        0 => index_definition(&r, arguments.len() == 1).into(),
+        position => {
+            let columns = r.key_columns();
+            let at = usize::try_from(position - 1).ok();
+            at.and_then(|at| columns.get(at))
+                .map_or(Datum::from(""), |c| quote_ident(c).into())
+        }
+    })
+}
+
+fn described(r: &Relation) -> String {
+    let kind = match r.kind {
+        'm' => "materialized view",
+        'v' => "view",
+        'i' => "index",
+        _ => "table",
+    };
+    format!("{kind} {}", quote_ident(&r.name))
+}
+
+/// The types of a function's result or arguments.
+fn procedure(catalog: &Catalog, oid: i64, column: &'static str) -> Option<String> {
+    let rows = super::procedures(catalog);
+    let row = rows
+        .iter()
+        .find(|row| row.get("oid") == Some(&Datum::Int(oid)))?;
+    let name = |oid: &i64| match *oid {
+        2276 => "\"any\"".to_owned(),
+        2277 => "anyarray".to_owned(),
+        oid => catalog.format_type(oid, None),
+    };
+    match row.get(column)? {
+        Datum::Int(oid) => Some(name(oid)),
+        Datum::Ints(oids) => Some(oids.iter().map(name).collect::<Vec<_>>().join(", ")),
+        _ => None,
+    }
+}

@@ -1,0 +1,222 @@
+//! The rows of `information_schema`.
+//!
+//! As in PostgreSQL, with one difference: materialized views are listed as views, since tools that
+//! read only these views (Grafana, Metabase) would not find them otherwise.
+
+use super::DATABASE_NAME;
+use super::model::{Catalog, Column, NAMESPACES, Relation, namespace_name};
+use super::relation::{Datum, Row, row};
+
+/// The rows of a view of `information_schema`; none for one that has nothing to tell.
+pub(super) fn rows(catalog: &Catalog, view: &str) -> Vec<Row> {
+    match view {
+        "tables" => shown(catalog).iter().map(table).collect(),
+        "columns" => columns(catalog),
+        "schemata" => schemata(catalog),
+        "views" => views(catalog),
+        "table_constraints" => key_constraints(catalog),
+        "key_column_usage" => key_columns(catalog, true),
+        "constraint_column_usage" => key_columns(catalog, false),
+        "character_sets" => vec![row! {
+            character_set_name: "UTF8",
+            character_repertoire: "UCS",
+            form_of_use: "UTF8",
+            default_collate_catalog: DATABASE_NAME,
+        }],
+        "information_schema_catalog_name" => vec![row! { catalog_name: DATABASE_NAME }],
+        "enabled_roles" => vec![row! { role_name: catalog.facts.user.as_str() }],
+        "table_privileges" | "role_table_grants" => privileges(catalog),
+        _ => Vec::new(),
+    }
+}
+
+fn shown(catalog: &Catalog) -> Vec<Relation> {
+    let mut relations = catalog.relations();
+    relations.retain(|r| r.kind != 'i');
+    relations
+}
+
+fn schema_of(r: &Relation) -> Datum {
+    namespace_name(r.namespace).into()
+}
+
+fn yes(value: bool) -> &'static str {
+    if value { "YES" } else { "NO" }
+}
+
+fn table(r: &Relation) -> Row {
+    row! {
+        table_catalog: DATABASE_NAME,
+        table_schema: schema_of(r),
+        table_name: r.name.as_str(),
+        table_type: if r.kind == 'r' { "BASE TABLE" } else { "VIEW" },
+        is_insertable_into: yes(r.insertable),
+        is_typed: "NO",
+    }
+}
+
+fn columns(catalog: &Catalog) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for r in shown(catalog) {
+        for (at, column) in r.columns.iter().enumerate() {
+            rows.push(column_row(catalog, &r, column, at as i64 + 1));
+        }
+    }
+    rows
+}
+
+fn column_row(catalog: &Catalog, r: &Relation, column: &Column, position: i64) -> Row {
+    let found = catalog.type_by_oid(column.type_oid);
+    let udt = found.map_or("text", |t| t.name.as_str());
+    let data_type = match udt.starts_with('_') {
+        true => "ARRAY".to_owned(),
+        false => catalog.format_type(column.type_oid, None),
+    };
+    let numeric = (column.type_modifier >= 4).then(|| column.type_modifier - 4);
+    let (precision, radix, scale) = match column.type_oid {
+        21 => (Some(16), Some(2), Some(0)),
+        23 => (Some(32), Some(2), Some(0)),
+        20 => (Some(64), Some(2), Some(0)),
+        700 => (Some(24), Some(2), None),
+        701 => (Some(53), Some(2), None),
+        1700 => (
+            numeric.map(|m| m >> 16 & 0xffff),
+            Some(10),
+            numeric.map(|m| m & 0x7ff),
+        ),
+        _ => (None, None, None),
+    };
+    let has_time = matches!(column.type_oid, 1083 | 1114 | 1184 | 1186);
+    let datetime_precision = match column.type_oid {
+        1082 => Some(0),
+        _ => has_time.then_some(6),
+    };
+    row! {
+        table_catalog: DATABASE_NAME,
+        table_schema: schema_of(r),
+        table_name: r.name.as_str(),
+        column_name: column.name.as_str(),
+        ordinal_position: position,
+        column_default: column.default.clone(),
+        is_nullable: yes(!column.not_null),
+        data_type: data_type,
+        character_octet_length: matches!(column.type_oid, 25 | 1043).then_some(1_073_741_824),
+        numeric_precision: precision,
+        numeric_precision_radix: radix,
+        numeric_scale: scale,
+        datetime_precision: datetime_precision,
+        udt_catalog: DATABASE_NAME,
+        udt_schema: "pg_catalog",
+        udt_name: udt,
+        dtd_identifier: position.to_string(),
+        is_self_referencing: "NO",
+        is_identity: "NO",
+        identity_cycle: "NO",
+        is_generated: "NEVER",
+        is_updatable: yes(r.insertable),
+    }
+}
+
+fn schemata(catalog: &Catalog) -> Vec<Row> {
+    NAMESPACES
+        .iter()
+        .map(|(_, name)| {
+            row! {
+                catalog_name: DATABASE_NAME,
+                schema_name: *name,
+                schema_owner: catalog.facts.user.as_str(),
+            }
+        })
+        .collect()
+}
+
+fn views(catalog: &Catalog) -> Vec<Row> {
+    let mut relations = shown(catalog);
+    relations.retain(|r| matches!(r.kind, 'v' | 'm'));
+    relations
+        .iter()
+        .map(|r| {
+            row! {
+                table_catalog: DATABASE_NAME,
+                table_schema: schema_of(r),
+                table_name: r.name.as_str(),
+                view_definition: r.view_text.clone(),
+                check_option: "NONE",
+                is_updatable: "NO",
+                is_insertable_into: "NO",
+                is_trigger_updatable: "NO",
+                is_trigger_deletable: "NO",
+                is_trigger_insertable_into: "NO",
+            }
+        })
+        .collect()
+}
+
+fn keyed(catalog: &Catalog) -> Vec<Relation> {
+    let mut relations = catalog.user_relations();
+    relations.retain(|r| !r.key.is_empty());
+    relations
+}
+
+fn key_constraints(catalog: &Catalog) -> Vec<Row> {
+    keyed(catalog)
+        .iter()
+        .map(|r| {
+            row! {
+                constraint_catalog: DATABASE_NAME,
+                constraint_schema: schema_of(r),
+                constraint_name: r.key_name(),
+                table_catalog: DATABASE_NAME,
+                table_schema: schema_of(r),
+                table_name: r.name.as_str(),
+                constraint_type: "PRIMARY KEY",
+                is_deferrable: "NO",
+                initially_deferred: "NO",
+                enforced: "YES",
+            }
+        })
+        .collect()
+}
+
+fn key_columns(catalog: &Catalog, with_position: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for r in keyed(catalog) {
+        for (at, column) in r.key_columns().into_iter().enumerate() {
+            rows.push(row! {
+                constraint_catalog: DATABASE_NAME,
+                constraint_schema: schema_of(&r),
+                constraint_name: r.key_name(),
+                table_catalog: DATABASE_NAME,
+                table_schema: schema_of(&r),
+                table_name: r.name.as_str(),
+                column_name: column,
+                ordinal_position: with_position.then_some(at as i64 + 1),
+            });
+        }
+    }
+    rows
+}
+
+fn privileges(catalog: &Catalog) -> Vec<Row> {
+    let user = catalog.facts.user.as_str();
+    let mut rows = Vec::new();
+    for r in shown(catalog).iter().filter(|r| r.is_users()) {
+        let granted: &[&str] = match r.insertable {
+            true => &["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"],
+            false => &["SELECT"],
+        };
+        for privilege in granted {
+            rows.push(row! {
+                grantor: user,
+                grantee: user,
+                table_catalog: DATABASE_NAME,
+                table_schema: schema_of(r),
+                table_name: r.name.as_str(),
+                privilege_type: *privilege,
+                is_grantable: "YES",
+                with_hierarchy: yes(*privilege == "SELECT"),
+            });
+        }
+    }
+    rows
+}

@@ -1,0 +1,554 @@
+//! What the catalog is computed from, and the one list of relations that all its tables share.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+
+use super::backends::{Backend, Backends};
+use super::relation::{Specification, catalog_type_oid};
+use super::specifications::{INFORMATION_SCHEMA, RELATIONS};
+use super::types::{TYPES, sql_name, type_name};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
+use crate::clock::ClockRef;
+use crate::error::Result;
+use crate::types::{DEFAULT_NUMERIC, SqlType};
+
+/// The database's objects as a session sees them.
+pub trait ObjectModel: Send + Sync + Debug {
+    /// Every object, in the order of their names.
+    fn objects(&self) -> Vec<Arc<CatalogObject>>;
+    /// Grows with every change of a definition; shown as `xmin`.
+    fn version(&self) -> u64;
+    /// The `SELECT` of a view, for `pg_get_viewdef`; the stored text by default.
+    fn view_text(&self, object: &CatalogObject) -> Option<String> {
+        match &object.definition {
+            Definition::MaterializedView(d) => Some(d.query.clone()),
+            Definition::View(d) => Some(d.query.clone()),
+            _ => None,
+        }
+    }
+    /// Rows of a relation, where that is known without counting.
+    fn row_estimate(&self, oid: u32) -> Option<u64> {
+        let _ = oid;
+        None
+    }
+    /// Bytes on disk of a relation.
+    fn size_bytes(&self, oid: u32) -> Option<u64> {
+        let _ = oid;
+        None
+    }
+    /// System tables (`streaming_queries`, …) with their columns.
+    fn system_tables(&self) -> Vec<(String, SchemaRef)> {
+        Vec::new()
+    }
+}
+
+/// A session parameter as `pg_settings` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Parameter {
+    pub name: String,
+    pub value: String,
+    pub unit: Option<&'static str>,
+    pub context: &'static str,
+    pub vartype: &'static str,
+    pub reset_value: String,
+    pub boot_value: String,
+    pub description: &'static str,
+}
+
+/// A session's parameters, for `current_setting`, `set_config` and `pg_settings`.
+pub trait Parameters: Send + Sync + Debug {
+    /// Current value; `None`: no such parameter.
+    fn get(&self, name: &str) -> Option<String>;
+    /// Sets it (for the transaction when `is_local`); the value as it is kept.
+    fn set(&self, name: &str, value: Option<&str>, is_local: bool) -> Result<String>;
+    /// All of them, by name.
+    fn all(&self) -> Vec<Parameter>;
+}
+
+/// What the catalog knows of the session that asks.
+#[derive(Debug, Clone)]
+pub struct SessionFacts {
+    /// user name
+    pub user: String,
+    /// the session's own entry
+    pub backend: Arc<Backend>,
+    /// everyone connected
+    pub backends: Arc<Backends>,
+    /// its parameters
+    pub parameters: Arc<dyn Parameters>,
+    /// where time comes from
+    pub clock: ClockRef,
+    /// when the server started, microseconds since the epoch
+    pub started_at_us: i64,
+}
+
+/// OID of the role that owns everything.
+pub(super) const OWNER_OID: i64 = 10;
+/// `pg_catalog`
+pub(super) const PG_CATALOG_OID: i64 = 11;
+/// `public`
+pub(super) const PUBLIC_OID: i64 = 2_200;
+/// `information_schema`
+pub(super) const INFORMATION_SCHEMA_OID: i64 = 13_207;
+/// OIDs of the system tables start here.
+const SYSTEM_TABLE_OID: i64 = 13_500;
+/// A primary key's index and constraint have their table's OID plus these.
+const KEY_INDEX_OFFSET: i64 = 1 << 30;
+const KEY_CONSTRAINT_OFFSET: i64 = 1 << 29;
+
+/// A namespace: OID and name.
+pub(super) const NAMESPACES: &[(i64, &str)] = &[
+    (PG_CATALOG_OID, "pg_catalog"),
+    (PUBLIC_OID, "public"),
+    (INFORMATION_SCHEMA_OID, "information_schema"),
+];
+
+/// Name of a namespace.
+pub(super) fn namespace_name(oid: i64) -> Option<&'static str> {
+    NAMESPACES
+        .iter()
+        .find(|(o, _)| *o == oid)
+        .map(|(_, name)| *name)
+}
+
+/// A column of any relation.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub name: String,
+    pub type_oid: i64,
+    pub type_modifier: i64,
+    pub not_null: bool,
+    pub default: Option<String>,
+    pub comment: Option<String>,
+}
+
+/// Anything with a row in `pg_class`.
+#[derive(Debug, Clone)]
+pub(super) struct Relation {
+    pub oid: i64,
+    pub name: String,
+    pub namespace: i64,
+    /// `r`, `m`, `v`, `i`
+    pub kind: char,
+    pub columns: Vec<Column>,
+    pub comment: Option<String>,
+    /// Positions of the primary key's columns, from 1.
+    pub key: Vec<i64>,
+    /// The `SELECT` of a view.
+    pub view_text: Option<String>,
+    /// Names of the relations a view reads.
+    pub reads: Vec<String>,
+    /// Rows can be inserted.
+    pub insertable: bool,
+    pub row_estimate: Option<u64>,
+}
+
+impl Relation {
+    /// OID of the primary key's index.
+    pub fn key_index_oid(&self) -> i64 {
+        self.oid + KEY_INDEX_OFFSET
+    }
+
+    /// OID of the primary key's constraint.
+    pub fn key_constraint_oid(&self) -> i64 {
+        self.oid + KEY_CONSTRAINT_OFFSET
+    }
+
+    /// Name of the primary key's index and constraint.
+    pub fn key_name(&self) -> String {
+        format!("{}_pkey", self.name)
+    }
+
+    /// Names of the primary key's columns.
+    pub fn key_columns(&self) -> Vec<&str> {
+        self.key
+            .iter()
+            .filter_map(|n| self.columns.get(usize::try_from(*n).ok()? - 1))
+            .map(|column| column.name.as_str())
+            .collect()
+    }
+
+    /// A row of the user's, not of the system.
+    pub fn is_users(&self) -> bool {
+        self.namespace == PUBLIC_OID
+    }
+}
+
+/// A row of `pg_type`.
+#[derive(Debug, Clone)]
+pub(super) struct PgType {
+    pub oid: i64,
+    pub name: String,
+    /// The remaining columns of the line.
+    pub words: Vec<String>,
+}
+
+impl PgType {
+    /// `typlen`
+    pub fn length(&self) -> i64 {
+        self.number(0)
+    }
+
+    /// `typelem`
+    pub fn element(&self) -> i64 {
+        self.number(6)
+    }
+
+    /// `typarray`
+    pub fn array(&self) -> i64 {
+        self.number(7)
+    }
+
+    /// `typcollation`
+    pub fn collation(&self) -> i64 {
+        self.number(14)
+    }
+
+    /// A column that is a number.
+    pub fn number(&self, at: usize) -> i64 {
+        self.words[at]
+            .parse()
+            .expect("a type's numbers are written as numbers")
+    }
+}
+
+/// Everything the tables and functions read.
+#[derive(Debug)]
+pub(super) struct Catalog {
+    pub model: Arc<dyn ObjectModel>,
+    pub facts: SessionFacts,
+    pub system_relations: Vec<Specification>,
+    pub information_views: Vec<Specification>,
+    pub types: Vec<PgType>,
+}
+
+impl Catalog {
+    /// Over a model, for a session.
+    pub fn new(model: Arc<dyn ObjectModel>, facts: SessionFacts) -> Self {
+        let parse = |text: &str| text.lines().map(Specification::parse).collect();
+        Self {
+            model,
+            facts,
+            system_relations: parse(RELATIONS),
+            information_views: parse(INFORMATION_SCHEMA),
+            types: TYPES.lines().map(parse_type).collect(),
+        }
+    }
+
+    /// Every relation: the user's, their keys' indexes, the system's.
+    pub fn relations(&self) -> Vec<Relation> {
+        let mut relations = self.user_relations();
+        let indexes: Vec<Relation> = relations.iter().filter_map(key_index).collect();
+        relations.extend(indexes);
+        for (at, (name, schema)) in self.model.system_tables().into_iter().enumerate() {
+            let oid = SYSTEM_TABLE_OID + at as i64;
+            relations.push(self.system_table(oid, name, &schema));
+        }
+        for (specifications, namespace) in [
+            (&self.system_relations, PG_CATALOG_OID),
+            (&self.information_views, INFORMATION_SCHEMA_OID),
+        ] {
+            relations.extend(specifications.iter().map(|s| specified(s, namespace)));
+        }
+        relations
+    }
+
+    /// The user's relations; sinks are none.
+    pub fn user_relations(&self) -> Vec<Relation> {
+        let objects = self.model.objects();
+        objects
+            .iter()
+            .filter_map(|object| self.user_relation(object))
+            .collect()
+    }
+
+    fn user_relation(&self, object: &CatalogObject) -> Option<Relation> {
+        let (kind, reads) = match &object.definition {
+            Definition::Stream(_) | Definition::Table(_) => ('r', Vec::new()),
+            Definition::MaterializedView(d) => ('m', d.depends_on.clone()),
+            Definition::View(d) => ('v', d.depends_on.clone()),
+            Definition::Sink(_) => return None,
+        };
+        let key = match &object.definition {
+            Definition::Table(table) => table
+                .primary_key
+                .iter()
+                .filter_map(|name| table.columns.iter().position(|c| c.name == *name))
+                .map(|at| at as i64 + 1)
+                .collect(),
+            _ => Vec::new(),
+        };
+        let insertable = match &object.definition {
+            Definition::Stream(stream) => stream.connector.is_none(),
+            Definition::Table(table) => !table.options.contains_key("connector"),
+            _ => false,
+        };
+        Some(Relation {
+            oid: object.oid.into(),
+            name: object.name.clone(),
+            namespace: PUBLIC_OID,
+            kind,
+            columns: object.columns().iter().map(user_column).collect(),
+            comment: object.comment.clone(),
+            key,
+            view_text: self.model.view_text(object),
+            reads,
+            insertable,
+            row_estimate: self.model.row_estimate(object.oid),
+        })
+    }
+
+    fn system_table(&self, oid: i64, name: String, schema: &SchemaRef) -> Relation {
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| {
+                let sql_type = SqlType::from_field(field).unwrap_or(SqlType::Text);
+                Column {
+                    name: field.name().clone(),
+                    type_oid: sql_type.pg_oid().into(),
+                    type_modifier: type_modifier(&sql_type),
+                    not_null: false,
+                    default: None,
+                    comment: None,
+                }
+            })
+            .collect();
+        Relation {
+            columns,
+            ..bare(oid, name, PG_CATALOG_OID, 'v')
+        }
+    }
+
+    /// A relation by OID.
+    pub fn relation(&self, oid: i64) -> Option<Relation> {
+        self.relations().into_iter().find(|r| r.oid == oid)
+    }
+
+    /// A relation by a name as SQL writes it: folded unless quoted, with or without its schema,
+    /// or its OID in digits.
+    pub fn relation_named(&self, text: &str) -> Option<Relation> {
+        if let Ok(oid) = text.trim().parse::<i64>() {
+            return self.relation(oid);
+        }
+        let (schema, name) = split_name(text)?;
+        self.relations().into_iter().find(|r| {
+            let found_in = namespace_name(r.namespace);
+            let schema_fits = match &schema {
+                Some(schema) => found_in == Some(schema.as_str()),
+                // `information_schema` is not on the search path.
+                None => r.namespace != INFORMATION_SCHEMA_OID,
+            };
+            r.name == name && schema_fits
+        })
+    }
+
+    /// A type by OID.
+    pub fn type_by_oid(&self, oid: i64) -> Option<&PgType> {
+        self.types.iter().find(|t| t.oid == oid)
+    }
+
+    /// A type by a name as SQL writes it (`text[]`, `int8`, `double precision`, `numeric(5,2)`).
+    pub fn type_named(&self, text: &str) -> Option<&PgType> {
+        let text = text.trim();
+        if let Ok(oid) = text.parse::<i64>() {
+            return self.type_by_oid(oid);
+        }
+        if let Some(item) = text.strip_suffix("[]") {
+            let array = self.type_named(item)?.array();
+            return self.type_by_oid(array);
+        }
+        let without_schema = text.strip_prefix("pg_catalog.").unwrap_or(text);
+        let exact = self
+            .types
+            .iter()
+            .find(|t| t.name == without_schema.trim_matches('"'));
+        exact.or_else(|| {
+            let folded = without_schema.to_lowercase();
+            let plain = match (folded.find('('), folded.find(')')) {
+                (Some(open), Some(close)) if open < close => {
+                    format!("{}{}", folded[..open].trim_end(), &folded[close + 1..])
+                }
+                _ => folded,
+            };
+            let name = type_name(&plain).to_owned();
+            self.types.iter().find(|t| t.name == name)
+        })
+    }
+
+    /// What `format_type` says.
+    pub fn format_type(&self, oid: i64, modifier: Option<i64>) -> String {
+        let Some(found) = self.type_by_oid(oid) else {
+            return if oid == 0 {
+                "-".to_owned()
+            } else {
+                "???".to_owned()
+            };
+        };
+        // int2vector and oidvector have elements too, but are types of their own.
+        let is_array = found.name.starts_with('_') && found.element() != 0;
+        if is_array {
+            return format!("{}[]", self.format_type(found.element(), modifier));
+        }
+        let name = sql_name(&found.name);
+        match (found.oid, modifier.filter(|m| *m >= 4)) {
+            (1700, Some(m)) => {
+                let scale = ((m - 4) & 0x7ff ^ 0x400) - 0x400;
+                format!("numeric({},{scale})", (m - 4) >> 16 & 0xffff)
+            }
+            (1042 | 1043, Some(m)) => format!("{name}({})", m - 4),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+fn parse_type(line: &str) -> PgType {
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let mut word = || {
+        words
+            .next()
+            .expect("a type's line starts with oid and name")
+    };
+    let oid = word().parse().expect("a type's line starts with an oid");
+    let name = word();
+    PgType {
+        oid,
+        name,
+        words: words.collect(),
+    }
+}
+
+fn bare(oid: i64, name: String, namespace: i64, kind: char) -> Relation {
+    Relation {
+        oid,
+        name,
+        namespace,
+        kind,
+        columns: Vec::new(),
+        comment: None,
+        key: Vec::new(),
+        view_text: None,
+        reads: Vec::new(),
+        insertable: false,
+        row_estimate: None,
+    }
+}
+
+fn key_index(relation: &Relation) -> Option<Relation> {
+    if relation.key.is_empty() {
+        return None;
+    }
+    let columns = relation
+        .key
+        .iter()
+        .filter_map(|n| relation.columns.get(usize::try_from(*n).ok()? - 1))
+        .map(|column| Column {
+            default: None,
+            comment: None,
+            not_null: false,
+            ..column.clone()
+        })
+        .collect();
+    Some(Relation {
+        columns,
+        ..bare(
+            relation.key_index_oid(),
+            relation.key_name(),
+            relation.namespace,
+            'i',
+        )
+    })
+}
+
+fn specified(specification: &Specification, namespace: i64) -> Relation {
+    let columns = specification
+        .columns
+        .iter()
+        // Not columns in PostgreSQL, so not told as such.
+        .filter(|(name, _)| name != "xmin" && name != "tableoid")
+        .map(|(name, catalog_type)| Column {
+            name: name.clone(),
+            type_oid: catalog_type_oid(catalog_type),
+            type_modifier: -1,
+            not_null: specification.kind == 'r' && name == "oid",
+            default: None,
+            comment: None,
+        })
+        .collect();
+    Relation {
+        columns,
+        ..bare(
+            specification.oid,
+            specification.name.clone(),
+            namespace,
+            specification.kind,
+        )
+    }
+}
+
+fn user_column(column: &ColumnDefinition) -> Column {
+    Column {
+        name: column.name.clone(),
+        type_oid: column.sql_type.pg_oid().into(),
+        type_modifier: type_modifier(&column.sql_type),
+        not_null: !column.nullable,
+        default: column.default.clone(),
+        comment: column.comment.clone(),
+    }
+}
+
+fn type_modifier(sql_type: &SqlType) -> i64 {
+    match sql_type {
+        SqlType::Numeric { precision, scale } if (*precision, *scale) != DEFAULT_NUMERIC => {
+            (i64::from(*precision) << 16 | i64::from(*scale) & 0x7ff) + 4
+        }
+        SqlType::Array(item) => type_modifier(item),
+        _ => -1,
+    }
+}
+
+/// Schema and name of a possibly quoted, possibly qualified name; `None` when it is malformed.
+pub(super) fn split_name(text: &str) -> Option<(Option<String>, String)> {
+    let mut parts = Vec::new();
+    let mut rest = text.trim();
+    loop {
+        let (part, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted_part(quoted)?,
+            None => {
+                let end = rest.find('.').unwrap_or(rest.len());
+                (rest[..end].trim().to_lowercase(), &rest[end..])
+            }
+        };
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        match after.strip_prefix('.') {
+            Some(after) => rest = after,
+            None if after.trim().is_empty() => break,
+            None => return None,
+        }
+    }
+    let name = parts.pop()?;
+    // A database name before the schema says nothing: there is one.
+    Some((parts.pop(), name))
+}
+
+fn quoted_part(quoted: &str) -> Option<(String, &str)> {
+    let mut part = String::new();
+    let mut characters = quoted.char_indices().peekable();
+    while let Some((at, c)) = characters.next() {
+        match c {
+            '"' if characters.peek().is_some_and(|(_, next)| *next == '"') => {
+                characters.next();
+                part.push('"');
+            }
+            '"' => return Some((part, &quoted[at + 1..])),
+            c => part.push(c),
+        }
+    }
+    None
+}

@@ -1,0 +1,236 @@
+//! The rows of `pg_catalog` that do not depend on the user's objects: types, roles, the database,
+//! parameters, sessions.
+
+use super::backends::{Activity, BackendState};
+use super::functions;
+use super::model::{Catalog, NAMESPACES, OWNER_OID, PG_CATALOG_OID};
+use super::relation::{Datum, Row, row};
+use super::types::RANGES;
+use super::{DATABASE_NAME, DATABASE_OID};
+
+/// The rows of a relation; none for one that has nothing to tell.
+pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
+    match relation {
+        "pg_namespace" => namespaces(),
+        "pg_type" => types(catalog),
+        "pg_range" => ranges(),
+        "pg_database" => vec![database()],
+        "pg_roles" => vec![role(catalog, true)],
+        "pg_authid" => vec![role(catalog, false)],
+        "pg_user" => vec![user(catalog)],
+        "pg_am" => access_methods(),
+        "pg_collation" => collations(),
+        "pg_language" => languages(),
+        "pg_tablespace" => tablespaces(),
+        "pg_proc" => functions::procedures(catalog),
+        "pg_settings" => settings(catalog),
+        "pg_stat_activity" => activities(catalog),
+        "pg_stat_database" => vec![database_statistics(catalog)],
+        "pg_stat_ssl" => encryption(catalog, |pid| row! { pid: pid, ssl: false }),
+        "pg_stat_gssapi" => encryption(catalog, |pid| {
+            row! { pid: pid, gss_authenticated: false, encrypted: false }
+        }),
+        _ => Vec::new(),
+    }
+}
+
+fn namespaces() -> Vec<Row> {
+    NAMESPACES
+        .iter()
+        .map(|(oid, name)| row! { oid: *oid, nspname: *name, nspowner: OWNER_OID })
+        .collect()
+}
+
+fn types(catalog: &Catalog) -> Vec<Row> {
+    catalog
+        .types
+        .iter()
+        .map(|t| {
+            let word = |n: usize| t.words[n].as_str();
+            row! {
+                oid: t.oid,
+                typname: t.name.as_str(),
+                typnamespace: PG_CATALOG_OID,
+                typowner: OWNER_OID,
+                typlen: t.length(),
+                typbyval: word(1) == "t",
+                typtype: word(2),
+                typcategory: word(3),
+                typispreferred: word(4) == "t",
+                typisdefined: true,
+                typdelim: word(5),
+                typsubscript: if t.element() != 0 { "array_subscript_handler" } else { "-" },
+                typelem: t.element(),
+                typarray: t.array(),
+                typinput: word(8),
+                typoutput: word(9),
+                typreceive: word(10),
+                typsend: word(11),
+                typalign: word(12),
+                typstorage: word(13),
+                typtypmod: -1,
+                typcollation: t.collation(),
+            }
+        })
+        .collect()
+}
+
+fn ranges() -> Vec<Row> {
+    RANGES
+        .iter()
+        .map(|(range, subtype, multirange)| {
+            row! { rngtypid: *range, rngsubtype: *subtype, rngmultitypid: *multirange }
+        })
+        .collect()
+}
+
+fn database() -> Row {
+    row! {
+        oid: DATABASE_OID,
+        datname: DATABASE_NAME,
+        datdba: OWNER_OID,
+        encoding: 6,
+        datlocprovider: "c",
+        datallowconn: true,
+        datconnlimit: -1,
+        dattablespace: 1663,
+        datcollate: "C.UTF-8",
+        datctype: "C.UTF-8",
+    }
+}
+
+fn role(catalog: &Catalog, hide_password: bool) -> Row {
+    row! {
+        oid: OWNER_OID,
+        rolname: catalog.facts.user.as_str(),
+        rolsuper: true,
+        rolinherit: true,
+        rolcreaterole: true,
+        rolcreatedb: true,
+        rolcanlogin: true,
+        rolreplication: false,
+        rolbypassrls: true,
+        rolconnlimit: -1,
+        rolpassword: hide_password.then_some("********"),
+    }
+}
+
+fn user(catalog: &Catalog) -> Row {
+    row! {
+        usename: catalog.facts.user.as_str(),
+        usesysid: OWNER_OID,
+        usecreatedb: true,
+        usesuper: true,
+        userepl: false,
+        usebypassrls: true,
+        passwd: "********",
+    }
+}
+
+fn access_methods() -> Vec<Row> {
+    vec![
+        row! { oid: 2, amname: "heap", amhandler: "heap_tableam_handler", amtype: "t" },
+        row! { oid: 403, amname: "btree", amhandler: "bthandler", amtype: "i" },
+    ]
+}
+
+fn collations() -> Vec<Row> {
+    [(100, "default", "d"), (950, "C", "c"), (951, "POSIX", "c")]
+        .map(|(oid, name, provider)| {
+            row! {
+                oid: oid,
+                collname: name,
+                collnamespace: PG_CATALOG_OID,
+                collowner: OWNER_OID,
+                collprovider: provider,
+                collisdeterministic: true,
+                collencoding: -1,
+                collcollate: (oid != 100).then_some(name),
+                collctype: (oid != 100).then_some(name),
+            }
+        })
+        .to_vec()
+}
+
+fn languages() -> Vec<Row> {
+    [(12, "internal"), (14, "sql")]
+        .map(|(oid, name)| {
+            row! { oid: oid, lanname: name, lanowner: OWNER_OID, lanpltrusted: oid == 14 }
+        })
+        .to_vec()
+}
+
+fn tablespaces() -> Vec<Row> {
+    [(1663, "pg_default"), (1664, "pg_global")]
+        .map(|(oid, name)| row! { oid: oid, spcname: name, spcowner: OWNER_OID })
+        .to_vec()
+}
+
+fn settings(catalog: &Catalog) -> Vec<Row> {
+    catalog
+        .facts
+        .parameters
+        .all()
+        .into_iter()
+        .map(|p| {
+            let source = if p.value == p.boot_value {
+                "default"
+            } else {
+                "session"
+            };
+            row! {
+                name: p.name,
+                setting: p.value,
+                unit: p.unit,
+                category: "Client Connection Defaults",
+                short_desc: p.description,
+                context: p.context,
+                vartype: p.vartype,
+                source: source,
+                boot_val: p.boot_value,
+                reset_val: p.reset_value,
+                pending_restart: false,
+            }
+        })
+        .collect()
+}
+
+fn activities(catalog: &Catalog) -> Vec<Row> {
+    let activities = catalog.facts.backends.activities();
+    activities.into_iter().map(activity).collect()
+}
+
+fn activity(a: Activity) -> Row {
+    let waits = a.state != BackendState::Active;
+    row! {
+        datid: DATABASE_OID,
+        datname: DATABASE_NAME,
+        pid: a.pid,
+        usesysid: OWNER_OID,
+        usename: a.user,
+        application_name: a.application_name,
+        client_addr: a.client_address.map(|address| address.ip().to_string()),
+        client_port: a.client_address.map(|address| i64::from(address.port())),
+        backend_start: Datum::Time(a.started_at_us),
+        query_start: a.query_started_at_us.map(Datum::Time),
+        state_change: Datum::Time(a.state_changed_at_us),
+        wait_event_type: waits.then_some("Client"),
+        wait_event: waits.then_some("ClientRead"),
+        state: a.state.as_str(),
+        query: a.query,
+        backend_type: "client backend",
+    }
+}
+
+fn database_statistics(catalog: &Catalog) -> Row {
+    row! {
+        datid: DATABASE_OID,
+        datname: DATABASE_NAME,
+        numbackends: catalog.facts.backends.activities().len() as i64,
+    }
+}
+
+fn encryption(catalog: &Catalog, make: fn(i64) -> Row) -> Vec<Row> {
+    let activities = catalog.facts.backends.activities();
+    activities.iter().map(|a| make(a.pid.into())).collect()
+}

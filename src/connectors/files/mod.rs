@@ -1,0 +1,563 @@
+//! The `files` source: a folder, a pattern or an object-store prefix of JSON, CSV, Parquet or text.
+//!
+//! New files are found by listing, oldest first. The exact list of a batch's files goes into the
+//! source's log before the batch is planned, so that a batch reads the same files again whatever
+//! happened to the folder since. A file is complete when it is listed: writers should rename whole
+//! files into place, or `min_file_age` keeps young files out. Empty files wait until they have
+//! content.
+//!
+//! Absent: watching by the kernel's notifications (object stores have none, network folders lie).
+
+pub mod location;
+pub mod pattern;
+pub mod plan;
+mod read;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use futures::stream::{self, BoxStream, StreamExt};
+use parking_lot::Mutex;
+
+use self::location::{FileEntry, Location};
+use self::plan::{
+    BadFile, FilesOffset, Found, LogEntry, OnBadFile, OnChangedFile, PlannedFile, Seen,
+};
+use self::read::{FileTask, ReadPolicy};
+use super::formats::{Format, FormatOptions, Layout, parquet};
+use super::settings::Settings;
+use super::{
+    Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset,
+    SourceRange, chunks,
+};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, Options};
+use crate::clock::ClockRef;
+use crate::error::{Error, Result, sqlstate};
+
+/// Batches that get an entry between two compactions of the log.
+const COMPACT_EVERY: usize = 50;
+
+/// How often a waiting pipeline looks again.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The source.
+pub struct FilesSource {
+    location: Location,
+    schema: SchemaRef,
+    metadata: Vec<Option<String>>,
+    policy: ReadPolicy,
+    limits: ReadLimits,
+    min_file_age_us: i64,
+    bad_file_wait_us: i64,
+    log: Arc<dyn SourceLog>,
+    retain_batches: usize,
+    clock: ClockRef,
+    known: Mutex<Known>,
+}
+
+/// What the source knows of its files; rebuilt from the log when a pipeline goes back.
+#[derive(Default)]
+struct Known {
+    /// The log was read.
+    loaded: bool,
+    /// Batches on the current chain, oldest first.
+    chain: Vec<u64>,
+    /// Files of these batches.
+    seen: HashMap<String, Seen>,
+    /// The last listing.
+    listing: Option<Arc<Vec<FileEntry>>>,
+}
+
+impl FilesSource {
+    /// Opens the source of a stream or table; nothing is listed yet.
+    pub fn open(
+        object: &CatalogObject,
+        options: &Options,
+        environment: &ConnectorEnvironment,
+    ) -> Result<Self> {
+        let settings = Settings::new(&object.name, options, &environment.secrets);
+        let location_text = settings.required("location")?;
+        let format =
+            FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
+        let metadata = metadata_columns(object.columns())?;
+        let policy = ReadPolicy {
+            format,
+            ignore_missing_files: settings.boolean("ignore_missing_files")?.unwrap_or(false),
+            on_bad_file: settings
+                .choice(
+                    "on_bad_file",
+                    &[
+                        ("wait", OnBadFile::Wait),
+                        ("fail", OnBadFile::Fail),
+                        ("skip", OnBadFile::Skip),
+                    ],
+                )?
+                .unwrap_or(OnBadFile::Wait),
+            on_changed_file: settings
+                .choice(
+                    "on_changed_file",
+                    &[
+                        ("warn", OnChangedFile::Warn),
+                        ("read_again", OnChangedFile::ReadAgain),
+                        ("fail", OnChangedFile::Fail),
+                    ],
+                )?
+                .unwrap_or(OnChangedFile::Warn),
+        };
+        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        let source = Self {
+            location: Location::parse(&location_text, &settings)?,
+            schema: object.schema(),
+            metadata,
+            policy,
+            limits: ReadLimits {
+                max_rows: None,
+                max_files: settings.count("max_files_per_trigger")?,
+                max_bytes: settings.bytes("max_bytes_per_trigger")?,
+            },
+            min_file_age_us: settings.duration("min_file_age")?.map_or(0, micros),
+            bad_file_wait_us: micros(
+                settings
+                    .duration("bad_file_wait")?
+                    .unwrap_or(Duration::from_secs(60)),
+            ),
+            log: environment
+                .source_log
+                .clone()
+                .unwrap_or_else(|| Arc::new(MemoryLog::default())),
+            retain_batches: environment.retain_batches,
+            clock: environment.clock.clone(),
+            known: Mutex::default(),
+        };
+        // A layout of all columns shows now what would fail at the first batch.
+        let all: Vec<usize> = (0..source.schema.fields().len()).collect();
+        let layout = source.layout(&all);
+        if source.policy.format.format != Format::Parquet {
+            super::formats::RecordDecoder::new(
+                &source.policy.format,
+                &layout.payload,
+                &layout.payload_projection,
+            )?;
+        }
+        Ok(source)
+    }
+
+    fn layout(&self, projection: &[usize]) -> Layout {
+        Layout::new(&self.schema, &self.metadata, projection)
+    }
+
+    /// Entries of the log by batch.
+    async fn entries(&self) -> Result<HashMap<u64, LogEntry>> {
+        let all = self.log.load_all().await?;
+        all.iter()
+            .map(|(batch_id, value)| Ok((*batch_id, LogEntry::parse(*batch_id, value)?)))
+            .collect()
+    }
+
+    /// Makes the known files those of the chain that ends at `last`.
+    async fn load(&self, last: Option<u64>) -> Result<()> {
+        let entries = self.entries().await?;
+        let chain = plan::chain(&entries, last)?;
+        let mut seen = HashMap::new();
+        for batch_id in &chain {
+            for file in &entries[batch_id].files {
+                remember(&mut seen, file, *batch_id);
+            }
+        }
+        let mut known = self.known.lock();
+        known.loaded = true;
+        known.chain = chain;
+        known.seen = seen;
+        Ok(())
+    }
+
+    /// Loads the newest chain, if nothing was loaded yet.
+    async fn load_newest(&self) -> Result<()> {
+        if self.known.lock().loaded {
+            return Ok(());
+        }
+        let newest = self.log.load_all().await?.last().map(|(batch, _)| *batch);
+        self.load(newest).await
+    }
+
+    async fn list(&self) -> Result<Arc<Vec<FileEntry>>> {
+        let listing = Arc::new(self.location.list().await?);
+        self.known.lock().listing = Some(listing.clone());
+        Ok(listing)
+    }
+
+    /// Sorts the last listing against the known files and applies `on_changed_file`.
+    fn found(&self, listing: &[FileEntry]) -> Result<Found> {
+        let mut known = self.known.lock();
+        let found = plan::sort_listing(
+            listing,
+            &known.seen,
+            self.clock.now_us(),
+            self.min_file_age_us,
+            self.policy.on_changed_file,
+        );
+        for entry in &found.changed {
+            match self.policy.on_changed_file {
+                OnChangedFile::Fail => return Err(read::changed_file(&entry.path)),
+                OnChangedFile::ReadAgain => {}
+                OnChangedFile::Warn => {
+                    tracing::warn!(file = %entry.path, "a file changed after it was read");
+                    if let Some(seen) = known.seen.get_mut(&entry.path) {
+                        seen.size = entry.size;
+                        seen.modified_at_us = entry.modified_at_us;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Chooses the files of a batch out of `unread`, looking at Parquet files' marks.
+    async fn choose(&self, unread: &[FileEntry], limits: &ReadLimits) -> Result<Vec<PlannedFile>> {
+        let mut chosen = Vec::new();
+        let mut rest = unread;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(plan::take(rest, limits));
+            let mut put_off = false;
+            for entry in now {
+                match self.inspect(entry).await? {
+                    Inspected::Plan(skipped) => chosen.push(PlannedFile {
+                        entry: entry.clone(),
+                        batch_id: None,
+                        skipped,
+                    }),
+                    Inspected::Later => put_off = true,
+                }
+            }
+            // Files behind one that waits still go on.
+            if !chosen.is_empty() || !put_off {
+                break;
+            }
+            rest = later;
+        }
+        Ok(chosen)
+    }
+
+    async fn inspect(&self, entry: &FileEntry) -> Result<Inspected> {
+        if self.policy.format.format != Format::Parquet {
+            return Ok(Inspected::Plan(None));
+        }
+        let (location, file) = (self.location.clone(), entry.clone());
+        let complete = tokio::task::spawn_blocking(move || has_parquet_marks(&location, &file))
+            .await
+            .map_err(|_| Error::internal("a file check ended unexpectedly"))?;
+        match complete {
+            Ok(true) => return Ok(Inspected::Plan(None)),
+            Ok(false) => {}
+            // Gone between listing and now: not there any more.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Inspected::Later),
+            Err(e) => {
+                return Err(Error::transient(
+                    sqlstate::IO_ERROR,
+                    format!("could not read file \"{}\"", entry.path),
+                )
+                .detail(format!("The cause is: {e}.")));
+            }
+        }
+        let age_us = self.clock.now_us().saturating_sub(entry.modified_at_us);
+        let policy = self.policy.on_bad_file;
+        match plan::decide_bad_file(policy, age_us, self.bad_file_wait_us) {
+            BadFile::Later => Ok(Inspected::Later),
+            BadFile::Skip => Ok(Inspected::Plan(Some(
+                "file is not a whole Parquet file".to_owned(),
+            ))),
+            BadFile::Fail => Err(Error::damaged(format!(
+                "file \"{}\" is not a whole Parquet file",
+                entry.path
+            ))
+            .hint("Replace the file, or set on_bad_file = 'skip' on the stream.")),
+        }
+    }
+
+    /// Files of the batches after `start` up to `end`, in reading order.
+    async fn files_between(
+        &self,
+        start: FilesOffset,
+        end: FilesOffset,
+    ) -> Result<Vec<PlannedFile>> {
+        let mut batches = Vec::new();
+        let mut next = end.files_log;
+        while let Some(batch_id) = next
+            && start.files_log.is_none_or(|s| batch_id > s)
+        {
+            let value = self.log.get(batch_id).await?;
+            let value = value.ok_or_else(|| plan::missing_entry(batch_id))?;
+            let entry = LogEntry::parse(batch_id, &value)?;
+            next = entry.previous;
+            batches.push((batch_id, entry));
+        }
+        let mut files = Vec::new();
+        for (batch_id, entry) in batches.into_iter().rev() {
+            files.extend(entry.files.into_iter().filter(|file| {
+                let of = file.batch_id.unwrap_or(batch_id);
+                start.files_log.is_none_or(|s| of > s)
+            }));
+        }
+        Ok(files)
+    }
+
+    /// What to compact: everything but the newest batches, once enough has piled up.
+    fn compaction(&self) -> Option<(u64, LogEntry)> {
+        let known = self.known.lock();
+        if known.chain.len() < self.retain_batches + COMPACT_EVERY {
+            return None;
+        }
+        let through = known.chain[known.chain.len() - 1 - self.retain_batches];
+        let mut by_order = BTreeMap::new();
+        for (path, seen) in known.seen.iter().filter(|(_, s)| s.batch_id <= through) {
+            let entry = FileEntry {
+                path: path.clone(),
+                size: seen.size,
+                modified_at_us: seen.modified_at_us,
+            };
+            let file = PlannedFile {
+                entry,
+                batch_id: Some(seen.batch_id),
+                skipped: None,
+            };
+            by_order.insert((seen.batch_id, seen.modified_at_us, path.clone()), file);
+        }
+        Some((
+            through,
+            LogEntry {
+                previous: None,
+                files: by_order.into_values().collect(),
+            },
+        ))
+    }
+}
+
+enum Inspected {
+    Plan(Option<String>),
+    Later,
+}
+
+fn remember(seen: &mut HashMap<String, Seen>, file: &PlannedFile, batch_id: u64) {
+    seen.insert(
+        file.entry.path.clone(),
+        Seen {
+            size: file.entry.size,
+            modified_at_us: file.entry.modified_at_us,
+            batch_id: file.batch_id.unwrap_or(batch_id),
+        },
+    );
+}
+
+fn has_parquet_marks(location: &Location, entry: &FileEntry) -> std::io::Result<bool> {
+    let file = location.open(entry)?;
+    let size = file.size()?;
+    if size < 12 {
+        return Ok(false);
+    }
+    let (first, last) = (file.read_at(0, 4)?, file.read_at(size - 4, 4)?);
+    Ok(parquet::looks_complete(&first, &last, size))
+}
+
+fn format_by_name(location: &str) -> Option<&'static str> {
+    let extension = location.rsplit('.').next()?.to_ascii_lowercase();
+    match extension.as_str() {
+        "json" | "jsonl" | "ndjson" => Some("json"),
+        "csv" => Some("csv"),
+        "parquet" => Some("parquet"),
+        "txt" => Some("text"),
+        _ => None,
+    }
+}
+
+/// Which columns are filled from a file's metadata.
+fn metadata_columns(columns: &[ColumnDefinition]) -> Result<Vec<Option<String>>> {
+    const NAMES: [&str; 2] = ["file_path", "file_modified_at"];
+    columns
+        .iter()
+        .map(|column| match &column.metadata_from {
+            Some(name) if !NAMES.contains(&name.as_str()) => Err(super::unknown_metadata(
+                &column.name,
+                name,
+                "files",
+                &NAMES,
+            )),
+            name => Ok(name.clone()),
+        })
+        .collect()
+}
+
+#[async_trait]
+impl Source for FilesSource {
+    fn description(&self) -> String {
+        format!("files in {}", self.location.description())
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    async fn initial_offset(&self) -> Result<SourceOffset> {
+        Ok(FilesOffset::default().to_offset())
+    }
+
+    async fn latest_offset(&self) -> Result<SourceOffset> {
+        self.load_newest().await?;
+        let listing = self.list().await?;
+        let found = self.found(&listing)?;
+        let known = self.known.lock();
+        let latest = FilesOffset {
+            files_log: known.chain.last().copied(),
+            files: (known.seen.len() + found.unread.len()) as u64,
+        };
+        Ok(latest.to_offset())
+    }
+
+    async fn plan_range(
+        &self,
+        batch_id: u64,
+        start: &SourceOffset,
+        _latest: &SourceOffset,
+        limits: &ReadLimits,
+    ) -> Result<Option<SourceRange>> {
+        let start_position = FilesOffset::parse(start)?;
+        let stands = {
+            let known = self.known.lock();
+            known.loaded && known.chain.last().copied() == start_position.files_log
+        };
+        if !stands {
+            self.load(start_position.files_log).await?;
+        }
+        let listing = self.known.lock().listing.clone();
+        let listing = match listing {
+            Some(listing) => listing,
+            None => self.list().await?,
+        };
+        let found = self.found(&listing)?;
+        let limits = ReadLimits {
+            max_rows: None,
+            max_files: plan::tighter(limits.max_files, self.limits.max_files),
+            max_bytes: plan::tighter(limits.max_bytes, self.limits.max_bytes),
+        };
+        let files = self.choose(&found.unread, &limits).await?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let entry = LogEntry {
+            previous: start_position.files_log,
+            files,
+        };
+        self.log.put(batch_id, &entry.to_json()?).await?;
+        let mut known = self.known.lock();
+        for file in &entry.files {
+            remember(&mut known.seen, file, batch_id);
+        }
+        known.chain.push(batch_id);
+        let end = FilesOffset {
+            files_log: Some(batch_id),
+            files: known.seen.len() as u64,
+        };
+        Ok(Some(SourceRange {
+            start: start.clone(),
+            end: end.to_offset(),
+        }))
+    }
+
+    fn backlog(&self, _from: &SourceOffset, _latest: &SourceOffset) -> Backlog {
+        let known = self.known.lock();
+        let Some(listing) = &known.listing else {
+            return Backlog::default();
+        };
+        let bytes = listing
+            .iter()
+            .filter(|entry| !known.seen.contains_key(&entry.path))
+            .map(|entry| entry.size)
+            .sum();
+        Backlog {
+            rows: None,
+            bytes: Some(bytes),
+        }
+    }
+
+    async fn read_range(
+        &self,
+        _batch_id: u64,
+        range: &SourceRange,
+        projection: &[usize],
+    ) -> Result<BoxStream<'static, Result<SourceChunk>>> {
+        let start = FilesOffset::parse(&range.start)?;
+        let end = FilesOffset::parse(&range.end)?;
+        if start.files_log == end.files_log {
+            return Ok(stream::empty().boxed());
+        }
+        let files = self.files_between(start, end).await?;
+        let layout = Arc::new(self.layout(projection));
+        let (location, policy) = (self.location.clone(), self.policy.clone());
+        let readers = files.into_iter().map(move |file| {
+            FileTask {
+                location: location.clone(),
+                policy: policy.clone(),
+                layout: layout.clone(),
+                file,
+            }
+            .into_reader()
+        });
+        let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
+        Ok(chunks::read_in_order(readers, parallelism.min(8)))
+    }
+
+    async fn acknowledge(&self, _batch_id: u64, offset: &SourceOffset) -> Result<()> {
+        let position = FilesOffset::parse(offset)?;
+        let Some((through, entry)) = self.compaction() else {
+            return Ok(());
+        };
+        if position.files_log.is_none_or(|acknowledged| through >= acknowledged) {
+            return Ok(());
+        }
+        self.log.compact(through, &entry.to_json()?).await?;
+        let mut known = self.known.lock();
+        known.chain.retain(|batch_id| *batch_id >= through);
+        Ok(())
+    }
+
+    async fn wait_for_data(&self, _from: &SourceOffset) {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// A log for readers that live no longer than the process, such as a `SELECT` on the stream.
+#[derive(Default)]
+struct MemoryLog(Mutex<BTreeMap<u64, serde_json::Value>>);
+
+#[async_trait]
+impl SourceLog for MemoryLog {
+    async fn put(&self, batch_id: u64, entry: &serde_json::Value) -> Result<()> {
+        self.0.lock().insert(batch_id, entry.clone());
+        Ok(())
+    }
+
+    async fn get(&self, batch_id: u64) -> Result<Option<serde_json::Value>> {
+        Ok(self.0.lock().get(&batch_id).cloned())
+    }
+
+    async fn load_all(&self) -> Result<Vec<(u64, serde_json::Value)>> {
+        Ok(self
+            .0
+            .lock()
+            .iter()
+            .map(|(batch_id, entry)| (*batch_id, entry.clone()))
+            .collect())
+    }
+
+    async fn compact(&self, through: u64, entry: &serde_json::Value) -> Result<()> {
+        let mut entries = self.0.lock();
+        entries.retain(|batch_id, _| *batch_id > through);
+        entries.insert(through, entry.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,309 @@
+//! Which files a batch takes: pure decisions over what is known and what a listing shows.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::location::FileEntry;
+use crate::connectors::{ReadLimits, SourceOffset};
+use crate::error::{Error, Result};
+
+/// The position in a file source: the last batch that has an entry in the source's log, and how
+/// many files were known after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FilesOffset {
+    /// `None` before the first batch with files.
+    pub files_log: Option<u64>,
+    /// Files read so far.
+    pub files: u64,
+}
+
+impl FilesOffset {
+    /// From the offset log's JSON.
+    pub fn parse(offset: &SourceOffset) -> Result<Self> {
+        serde_json::from_value(offset.0.clone()).map_err(|_| {
+            Error::damaged("offset of a files source is not of the form {\"files_log\": n, \"files\": n}")
+                .detail(format!("It says {}.", offset.0))
+        })
+    }
+
+    /// To the offset log's JSON.
+    pub fn to_offset(self) -> SourceOffset {
+        SourceOffset(serde_json::json!({"files_log": self.files_log, "files": self.files}))
+    }
+}
+
+/// A file of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedFile {
+    /// Which file, as it was when it was planned.
+    #[serde(flatten)]
+    pub entry: FileEntry,
+    /// Batch it belongs to; only in compacted entries, where it tells the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_id: Option<u64>,
+    /// Why it is not read, under `on_bad_file = 'skip'`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// An entry of the source's log. Entries form a chain by `previous`: an entry that was written for
+/// a batch which never came to be is on no chain and counts for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// Batch of the entry before, `None` for the first and for a compacted one.
+    pub previous: Option<u64>,
+    /// Files, in reading order.
+    pub files: Vec<PlannedFile>,
+}
+
+impl LogEntry {
+    /// From the log's JSON; `batch_id` for the error.
+    pub fn parse(batch_id: u64, value: &Value) -> Result<Self> {
+        serde_json::from_value(value.clone()).map_err(|e| {
+            Error::damaged(format!(
+                "file list of batch {batch_id} in the source's log is damaged"
+            ))
+            .detail(format!("{e}."))
+        })
+    }
+
+    /// To the log's JSON.
+    pub fn to_json(&self) -> Result<Value> {
+        serde_json::to_value(self).map_err(|e| Error::internal(e.to_string()))
+    }
+}
+
+/// Batches of the chain that ends at `last`, oldest first.
+pub fn chain(entries: &HashMap<u64, LogEntry>, last: Option<u64>) -> Result<Vec<u64>> {
+    let mut batches = Vec::new();
+    let mut next = last;
+    while let Some(batch_id) = next {
+        let entry = entries.get(&batch_id).ok_or_else(|| missing_entry(batch_id))?;
+        if entry.previous.is_some_and(|p| p >= batch_id) {
+            return Err(Error::damaged(format!(
+                "file list of batch {batch_id} in the source's log is damaged"
+            )));
+        }
+        batches.push(batch_id);
+        next = entry.previous;
+    }
+    batches.reverse();
+    Ok(batches)
+}
+
+/// The error for an entry that a position refers to and the log does not have.
+pub fn missing_entry(batch_id: u64) -> Error {
+    Error::damaged(format!(
+        "file list of batch {batch_id} is missing from the source's log"
+    ))
+    .hint("Restore the checkpoint: RESTORE CHECKPOINT OF …; or start over: RESET CHECKPOINT OF …;")
+}
+
+/// A file that was read, as it was then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Bytes.
+    pub size: u64,
+    /// Microseconds since the epoch.
+    pub modified_at_us: i64,
+    /// Batch it was read in.
+    pub batch_id: u64,
+}
+
+/// What happens to a file that changed after it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnChangedFile {
+    /// say so once
+    Warn,
+    /// read it as a new file
+    ReadAgain,
+    /// stop
+    Fail,
+}
+
+/// What a listing means.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Files to read, oldest first, then by path.
+    pub unread: Vec<FileEntry>,
+    /// Files that were read and have another size or time now.
+    pub changed: Vec<FileEntry>,
+}
+
+/// Sorts a listing into unread and changed files. Empty files, and files younger than
+/// `min_age_us`, are not ready: they are left for a later listing.
+pub fn sort_listing(
+    listing: &[FileEntry],
+    seen: &HashMap<String, Seen>,
+    now_us: i64,
+    min_age_us: i64,
+    on_changed: OnChangedFile,
+) -> Found {
+    let mut found = Found::default();
+    for entry in listing {
+        let ready = entry.size > 0 && now_us.saturating_sub(entry.modified_at_us) >= min_age_us;
+        match seen.get(&entry.path) {
+            None if ready => found.unread.push(entry.clone()),
+            None => {}
+            Some(seen)
+                if seen.size == entry.size && seen.modified_at_us == entry.modified_at_us => {}
+            Some(_) => {
+                if on_changed == OnChangedFile::ReadAgain && ready {
+                    found.unread.push(entry.clone());
+                }
+                found.changed.push(entry.clone());
+            }
+        }
+    }
+    found
+        .unread
+        .sort_by(|a, b| (a.modified_at_us, &a.path).cmp(&(b.modified_at_us, &b.path)));
+    found
+}
+
+/// Takes the first files within the limits, but always one.
+pub fn take(unread: &[FileEntry], limits: &ReadLimits) -> usize {
+    let files_max = limits.max_files.unwrap_or(u64::MAX).max(1);
+    let bytes_max = limits.max_bytes.unwrap_or(u64::MAX);
+    let mut bytes = 0u64;
+    let mut taken = 0;
+    for entry in unread {
+        bytes = bytes.saturating_add(entry.size);
+        if taken as u64 >= files_max || (taken > 0 && bytes > bytes_max) {
+            break;
+        }
+        taken += 1;
+    }
+    taken
+}
+
+/// The tighter of two limits.
+pub fn tighter(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// What happens to a file that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBadFile {
+    /// stop
+    Fail,
+    /// set it aside as a dead letter
+    Skip,
+    /// leave it until it is whole or too old, then stop
+    Wait,
+}
+
+/// What to do with one bad file now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadFile {
+    /// stop
+    Fail,
+    /// set it aside
+    Skip,
+    /// not in this batch
+    Later,
+}
+
+/// Decides about a bad file that was last changed `age_us` ago.
+pub fn decide_bad_file(policy: OnBadFile, age_us: i64, wait_us: i64) -> BadFile {
+    match policy {
+        OnBadFile::Fail => BadFile::Fail,
+        OnBadFile::Skip => BadFile::Skip,
+        OnBadFile::Wait if age_us < wait_us => BadFile::Later,
+        OnBadFile::Wait => BadFile::Fail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, size: u64, modified_at_us: i64) -> FileEntry {
+        FileEntry {
+            path: path.to_owned(),
+            size,
+            modified_at_us,
+        }
+    }
+
+    #[test]
+    fn order_age_and_change() {
+        let listing = [
+            entry("b", 5, 100),
+            entry("a", 5, 100),
+            entry("c", 5, 50),
+            entry("empty", 0, 10),
+            entry("young", 5, 990),
+            entry("old", 5, 10),
+            entry("grown", 9, 10),
+        ];
+        let seen_at = |size| Seen {
+            size,
+            modified_at_us: 10,
+            batch_id: 1,
+        };
+        let seen = HashMap::from([
+            ("old".to_owned(), seen_at(5)),
+            ("grown".to_owned(), seen_at(5)),
+        ]);
+        let paths = |found: &Found| {
+            found
+                .unread
+                .iter()
+                .map(|f| f.path.clone())
+                .collect::<Vec<_>>()
+        };
+        let found = sort_listing(&listing, &seen, 1_000, 20, OnChangedFile::Warn);
+        assert_eq!(paths(&found), ["c", "a", "b"]);
+        assert_eq!(found.changed, [entry("grown", 9, 10)]);
+        let found = sort_listing(&listing, &seen, 1_000, 0, OnChangedFile::ReadAgain);
+        assert_eq!(paths(&found), ["grown", "c", "a", "b", "young"]);
+    }
+
+    #[test]
+    fn limits_always_let_one_file_through() {
+        let unread = [entry("a", 100, 1), entry("b", 10, 2), entry("c", 10, 3)];
+        let limits = |files, bytes| ReadLimits {
+            max_rows: None,
+            max_files: files,
+            max_bytes: bytes,
+        };
+        assert_eq!(take(&unread, &limits(None, None)), 3);
+        assert_eq!(take(&unread, &limits(Some(2), None)), 2);
+        assert_eq!(take(&unread, &limits(Some(0), None)), 1);
+        assert_eq!(take(&unread, &limits(None, Some(1))), 1);
+        assert_eq!(take(&unread, &limits(None, Some(110))), 2);
+        assert_eq!(take(&[], &limits(None, None)), 0);
+    }
+
+    #[test]
+    fn an_entry_that_never_committed_is_on_no_chain() {
+        let of = |previous| LogEntry {
+            previous,
+            files: vec![],
+        };
+        let entries = HashMap::from([
+            (1, of(None)),
+            (2, of(Some(1))),
+            (3, of(Some(2))),
+            (4, of(Some(2))),
+        ]);
+        assert_eq!(chain(&entries, Some(4)).unwrap(), [1, 2, 4]);
+        assert_eq!(chain(&entries, None).unwrap(), Vec::<u64>::new());
+        assert!(chain(&entries, Some(9)).is_err());
+    }
+
+    #[test]
+    fn bad_files_wait_only_so_long() {
+        use BadFile::*;
+        assert_eq!(decide_bad_file(OnBadFile::Wait, 5, 10), Later);
+        assert_eq!(decide_bad_file(OnBadFile::Wait, 10, 10), Fail);
+        assert_eq!(decide_bad_file(OnBadFile::Skip, 5, 10), Skip);
+        assert_eq!(decide_bad_file(OnBadFile::Fail, 5, 10), Fail);
+    }
+}

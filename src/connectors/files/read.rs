@@ -1,0 +1,238 @@
+//! One file to chunks.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, StringArray, TimestampMicrosecondArray};
+
+use super::location::{FileEntry, Location, OpenFile};
+use super::plan::{OnBadFile, OnChangedFile, PlannedFile};
+use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
+use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
+use crate::connectors::formats::parquet::ParquetChunks;
+use crate::connectors::formats::{
+    Format, FormatOptions, Layout, RecordDecoder, dead_letter,
+};
+use crate::connectors::{DeadLetter, SourceChunk};
+use crate::dataflow::change::ChangeBatch;
+use crate::error::{Error, ErrorKind, Result, sqlstate};
+
+/// How files are read.
+#[derive(Debug, Clone)]
+pub struct ReadPolicy {
+    /// Format of the files.
+    pub format: FormatOptions,
+    /// A planned file that is gone is counted as lost instead of stopping the batch.
+    pub ignore_missing_files: bool,
+    /// What an unreadable file does.
+    pub on_bad_file: OnBadFile,
+    /// What a file that changed after it was planned does.
+    pub on_changed_file: OnChangedFile,
+}
+
+/// Reads one planned file.
+pub struct FileTask {
+    /// Where files are.
+    pub location: Location,
+    /// How they are read.
+    pub policy: ReadPolicy,
+    /// The columns wanted.
+    pub layout: Arc<Layout>,
+    /// Which file.
+    pub file: PlannedFile,
+}
+
+impl FileTask {
+    /// The reader for the blocking pool.
+    pub fn into_reader(self) -> Reader {
+        Box::new(move |out| self.run(out))
+    }
+
+    fn run(&self, out: &ChunkSender) -> Result<(), Stop> {
+        let path = &self.file.entry.path;
+        if let Some(reason) = &self.file.skipped {
+            return Ok(self.set_aside(out, reason.clone())?);
+        }
+        match self.read(out) {
+            Err(Stop::Failed(e)) if e.sqlstate() == sqlstate::UNDEFINED_FILE => {
+                if !self.policy.ignore_missing_files {
+                    return Err(Stop::Failed(e));
+                }
+                tracing::warn!(file = %path, "a planned file is gone; its rows are lost");
+                let reason = format!("file is gone; it had {} bytes", self.file.entry.size);
+                Ok(self.set_aside(out, reason)?)
+            }
+            Err(Stop::Failed(e))
+                if e.kind() == ErrorKind::Damaged && self.policy.on_bad_file == OnBadFile::Skip =>
+            {
+                tracing::warn!(file = %path, error = %e, "an unreadable file is skipped");
+                Ok(self.set_aside(out, e.primary().to_owned())?)
+            }
+            other => other,
+        }
+    }
+
+    /// The whole file, or what is left of it, as one dead letter.
+    fn set_aside(&self, out: &ChunkSender, reason: String) -> Result<(), Stop> {
+        let letter = dead_letter(self.file.entry.path.clone(), &[], reason);
+        self.send(out, &[], 0, vec![letter], 0)
+    }
+
+    fn read(&self, out: &ChunkSender) -> Result<(), Stop> {
+        let entry = &self.file.entry;
+        let file = self.location.open(entry).map_err(|e| io_error(entry, &e))?;
+        let size = file.size().map_err(|e| io_error(entry, &e))?;
+        if size != entry.size {
+            if self.policy.on_changed_file == OnChangedFile::Fail {
+                return Err(changed_file(&entry.path).into());
+            }
+            tracing::warn!(
+                file = %entry.path, planned_bytes = entry.size, bytes = size,
+                "a file changed between planning and reading"
+            );
+        }
+        match &self.policy.format.format {
+            Format::Parquet => self.read_parquet(file, out),
+            _ => self.read_records(&file, out),
+        }
+    }
+
+    fn read_parquet(&self, file: OpenFile, out: &ChunkSender) -> Result<(), Stop> {
+        let path = &self.file.entry.path;
+        let layout = &self.layout;
+        let mut pieces =
+            ParquetChunks::open(file, path, &layout.payload, &layout.payload_projection)?;
+        while let Some(piece) = pieces.next_piece()? {
+            self.send(
+                out,
+                &piece.arrays,
+                piece.rows,
+                piece.dead_letters,
+                piece.bytes,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn read_records(&self, file: &OpenFile, out: &ChunkSender) -> Result<(), Stop> {
+        let entry = &self.file.entry;
+        let format = &self.policy.format;
+        let layout = &self.layout;
+        let mut decoder = RecordDecoder::new(format, &layout.payload, &layout.payload_projection)?;
+        let (end, mut header) = match &format.format {
+            Format::Csv(style) => (RecordEnd::NewlineOutside(style.quote), style.header),
+            _ => (RecordEnd::Newline, false),
+        };
+        // A file that grew since it was planned is read to the planned size: the same rows again.
+        let mut records = RecordReader::new(file.reader(0).take(entry.size), end);
+        let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
+        let mut letters: Vec<DeadLetter> = Vec::new();
+        let mut bytes = 0u64;
+        let mut first = true;
+        while let Some(record) = records.next_record().map_err(|e| io_error(entry, &e))? {
+            bytes += record.length as u64;
+            let mut line = record.bytes;
+            if std::mem::replace(&mut first, false) {
+                line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+            }
+            if !keeps_blank_lines && line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let pushed = match &mut decoder {
+                _ if record.overlong => Err(format!(
+                    "record is longer than {} MiB",
+                    RECORD_BYTES_MAX >> 20
+                )),
+                RecordDecoder::Csv(csv) if std::mem::replace(&mut header, false) => {
+                    csv.header(line).map_err(|reason| {
+                        Error::damaged(format!("cannot read the header of \"{}\"", entry.path))
+                            .detail(format!("{reason}."))
+                    })?;
+                    continue;
+                }
+                decoder => decoder.push(line),
+            };
+            if let Err(reason) = pushed {
+                let origin = format!("{} line {}", entry.path, record.line);
+                letters.push(dead_letter(origin, line, reason));
+            }
+            let full = decoder.rows() >= CHUNK_ROWS || letters.len() >= CHUNK_ROWS / 64;
+            if full || bytes >= CHUNK_BYTES as u64 {
+                let rows = decoder.rows();
+                let arrays = decoder.finish();
+                self.send(out, &arrays, rows, std::mem::take(&mut letters), bytes)?;
+                bytes = 0;
+            }
+        }
+        let rows = decoder.rows();
+        if rows > 0 || !letters.is_empty() || bytes > 0 {
+            self.send(out, &decoder.finish(), rows, letters, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn send(
+        &self,
+        out: &ChunkSender,
+        arrays: &[ArrayRef],
+        rows: usize,
+        dead_letters: Vec<DeadLetter>,
+        bytes: u64,
+    ) -> Result<(), Stop> {
+        let empty;
+        let arrays = if rows == 0 {
+            empty = self.empty_payload();
+            &empty[..]
+        } else {
+            arrays
+        };
+        let entry = &self.file.entry;
+        let batch = self.layout.assemble(arrays, rows, |name| match name {
+            "file_path" => Ok(Arc::new(StringArray::from_iter_values(
+                std::iter::repeat_n(entry.path.as_str(), rows),
+            ))),
+            _ => Ok(Arc::new(
+                TimestampMicrosecondArray::from_value(entry.modified_at_us, rows)
+                    .with_timezone("UTC"),
+            )),
+        })?;
+        let changes = ChangeBatch::inserts(batch);
+        Ok(out.send(SourceChunk {
+            changes,
+            dead_letters,
+            bytes,
+        })?)
+    }
+
+    fn empty_payload(&self) -> Vec<ArrayRef> {
+        let layout = &self.layout;
+        layout
+            .payload_projection
+            .iter()
+            .map(|&i| datafusion::arrow::array::new_empty_array(layout.payload[i].data_type()))
+            .collect()
+    }
+}
+
+/// The error for a file that changed where that is not allowed.
+pub fn changed_file(path: &str) -> Error {
+    Error::damaged(format!("file \"{path}\" changed after it was read"))
+        .hint("Put the old file back, or set on_changed_file = 'warn' or 'read_again' on the stream.")
+}
+
+fn io_error(entry: &FileEntry, error: &io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        return Error::with_kind(
+            ErrorKind::Damaged,
+            sqlstate::UNDEFINED_FILE,
+            format!("file \"{}\" of a planned batch is gone", entry.path),
+        )
+        .detail(format!("It had {} bytes when it was planned.", entry.size))
+        .hint("Put the file back, or accept the loss: ALTER STREAM … SET (ignore_missing_files = true);");
+    }
+    Error::transient(
+        sqlstate::IO_ERROR,
+        format!("could not read file \"{}\"", entry.path),
+    )
+    .detail(format!("The cause is: {error}."))
+}

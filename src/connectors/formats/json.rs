@@ -1,0 +1,174 @@
+//! JSON records: one object each, into the declared columns.
+//!
+//! Extra fields are skipped, missing ones are NULL, of a repeated key the last value counts. Keys
+//! of records of one source mostly come in one order, so the decoder guesses each next key from
+//! the record before and compares, instead of looking it up.
+//!
+//! Only the asked-for columns are decoded. Of the others, `NOT NULL` ones are still checked to be
+//! there, so that the same record is refused whatever a query reads; their values are not parsed.
+
+use std::collections::HashMap;
+
+use datafusion::arrow::array::ArrayRef;
+
+use super::column::{Column, Refusal};
+use super::json_text::{JsonText, Token};
+use super::values::{self, EpochUnit};
+use crate::error::Result;
+use datafusion::arrow::datatypes::Fields;
+
+/// Where a key's value goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// nobody asked for it
+    Skip,
+    /// a column to fill
+    Column(usize),
+    /// a `NOT NULL` column that is only checked
+    Required(usize),
+}
+
+/// Decodes JSON objects, one per record.
+pub struct JsonDecoder {
+    columns: Vec<Column>,
+    /// Names of `NOT NULL` columns outside the projection.
+    required: Vec<String>,
+    targets: HashMap<String, Target>,
+    /// Keys of the last record in their order.
+    expected: Vec<(Box<str>, Target)>,
+    /// Record in which each required column was last seen not NULL.
+    required_seen: Vec<u64>,
+    records: u64,
+    rows: usize,
+}
+
+impl JsonDecoder {
+    /// A decoder of `payload[projection]`.
+    pub fn new(payload: &Fields, projection: &[usize], epoch: EpochUnit) -> Result<Self> {
+        let columns = projection
+            .iter()
+            .map(|&i| Column::new(&payload[i], epoch))
+            .collect::<Result<Vec<_>>>()?;
+        let required: Vec<String> = payload
+            .iter()
+            .enumerate()
+            .filter(|(i, f)| !f.is_nullable() && !projection.contains(i))
+            .map(|(_, f)| f.name().clone())
+            .collect();
+        let mut targets = HashMap::new();
+        for (i, column) in columns.iter().enumerate() {
+            targets.insert(column.field().name().clone(), Target::Column(i));
+        }
+        for (i, name) in required.iter().enumerate() {
+            targets.insert(name.clone(), Target::Required(i));
+        }
+        Ok(Self {
+            columns,
+            required_seen: vec![0; required.len()],
+            required,
+            targets,
+            expected: vec![],
+            records: 0,
+            rows: 0,
+        })
+    }
+
+    /// Decodes one record. A refused record leaves nothing behind.
+    pub fn push(&mut self, record: &[u8]) -> Result<(), Refusal> {
+        let text = values::utf8(record)?;
+        self.records += 1;
+        match self.object(text).and_then(|()| self.complete()) {
+            Ok(()) => {
+                self.rows += 1;
+                Ok(())
+            }
+            Err(refusal) => {
+                for column in &mut self.columns {
+                    column.truncate(self.rows);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    fn object(&mut self, text: &str) -> Result<(), Refusal> {
+        let mut json = JsonText::new(text);
+        json.begin_object()?;
+        let mut position = 0;
+        while let Some(key) = json.next_key()? {
+            let target = match self.expected.get(position) {
+                Some((name, target)) if **name == *key => *target,
+                _ => self.look_up(position, &key),
+            };
+            position += 1;
+            match target {
+                Target::Skip => json.skip_value()?,
+                Target::Column(i) => self.fill(i, &mut json)?,
+                Target::Required(i) => {
+                    let null = json.peek()? == Token::Null;
+                    json.skip_value()?;
+                    self.required_seen[i] = if null { 0 } else { self.records };
+                }
+            }
+        }
+        json.end()
+    }
+
+    fn fill(&mut self, index: usize, json: &mut JsonText<'_>) -> Result<(), Refusal> {
+        let column = &mut self.columns[index];
+        if column.len() > self.rows {
+            column.truncate(self.rows);
+        }
+        column
+            .push_json(json)
+            .map_err(|refusal| format!("column \"{}\": {refusal}", column.field().name()))
+    }
+
+    /// Finds a key that the guess did not name, and guesses it the next time.
+    #[cold]
+    fn look_up(&mut self, position: usize, key: &str) -> Target {
+        let target = self.targets.get(key).copied().unwrap_or(Target::Skip);
+        // Records with ever new keys must not grow the list for ever.
+        const GUESSED_KEYS_MAX: usize = 1_024;
+        if position < self.expected.len() {
+            self.expected[position] = (key.into(), target);
+        } else if position < GUESSED_KEYS_MAX {
+            self.expected.push((key.into(), target));
+        }
+        target
+    }
+
+    /// Fills what the record did not name, and checks `NOT NULL`.
+    fn complete(&mut self) -> Result<(), Refusal> {
+        for column in &mut self.columns {
+            if column.len() == self.rows {
+                column.push_null();
+            }
+            if !column.field().is_nullable() && column.is_null(self.rows) {
+                return Err(null_refusal(column.field().name()));
+            }
+        }
+        for (name, seen) in self.required.iter().zip(&self.required_seen) {
+            if *seen != self.records {
+                return Err(null_refusal(name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows decoded since the last [`Self::finish`].
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Takes the decoded columns.
+    pub fn finish(&mut self) -> Vec<ArrayRef> {
+        self.rows = 0;
+        self.columns.iter_mut().map(Column::finish).collect()
+    }
+}
+
+/// The dead letter's line for a NULL that may not be.
+pub fn null_refusal(column: &str) -> Refusal {
+    format!("null value in column \"{column}\" violates not-null constraint")
+}

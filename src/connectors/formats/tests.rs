@@ -1,0 +1,377 @@
+use std::sync::Arc;
+
+use datafusion::arrow::array::types::{
+    Decimal128Type, Float64Type, Int16Type, Int64Type, TimestampMicrosecondType,
+};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{Fields, Schema, SchemaRef};
+
+use super::csv::CsvStyle;
+use super::values::EpochUnit;
+use super::*;
+use crate::types::SqlType;
+
+fn all_types() -> Fields {
+    let columns = [
+        ("flag", SqlType::Boolean),
+        ("small", SqlType::SmallInt),
+        ("big", SqlType::BigInt),
+        ("ratio", SqlType::Double),
+        ("price", SqlType::Numeric { precision: 10, scale: 2 }),
+        ("name", SqlType::Text),
+        ("raw", SqlType::Bytea),
+        ("day", SqlType::Date),
+        ("clock", SqlType::Time),
+        ("at", SqlType::Timestamp),
+        ("attz", SqlType::TimestampTz),
+        ("span", SqlType::Interval),
+        ("ident", SqlType::Uuid),
+        ("doc", SqlType::Json),
+        ("tags", SqlType::Array(Box::new(SqlType::Text))),
+        (
+            "place",
+            SqlType::Struct(vec![
+                ("x".into(), SqlType::Integer),
+                ("names".into(), SqlType::Array(Box::new(SqlType::BigInt))),
+            ]),
+        ),
+    ];
+    columns.iter().map(|(n, t)| t.to_field(n, true)).collect()
+}
+
+fn options(format: Format) -> FormatOptions {
+    FormatOptions {
+        format,
+        epoch: EpochUnit::Auto,
+    }
+}
+
+fn decoder(format: Format, fields: &Fields) -> RecordDecoder {
+    let all: Vec<usize> = (0..fields.len()).collect();
+    RecordDecoder::new(&options(format), fields, &all).unwrap()
+}
+
+fn batch(fields: &Fields, decoder: &mut RecordDecoder) -> RecordBatch {
+    let schema: SchemaRef = Arc::new(Schema::new(fields.clone()));
+    RecordBatch::try_new(schema, decoder.finish()).unwrap()
+}
+
+const FULL: &str = r#"{"flag": true, "small": -7, "big": 9007199254740993, "ratio": 1.5e-3, "price": 12.345,
+ "name": "a\"b\u00e9\ud83d\ude00\n", "raw": "\\x00ff", "day": "2024-02-29", "clock": "12:34:56.5",
+ "at": "2024-02-29T12:34:56.123456", "attz": "2024-02-29T12:34:56+02:00", "span": "1 day 2 hours",
+ "ident": "c2cc10e1-57d6-4b6f-9899-38d972112d8c", "doc": {"k": [1, {"z": null}]}, "extra": {"deep": [[[]]]},
+ "tags": ["x", null, "y"], "place": {"names": [1, 2], "unknown": 0, "x": 5}}"#;
+
+#[test]
+fn json_fills_every_type() {
+    let fields = all_types();
+    let mut json = decoder(Format::Json, &fields);
+    json.push(FULL.replace('\n', " ").as_bytes()).unwrap();
+    json.push(b"{}").unwrap();
+    json.push(br#"{"at": 1709210096789, "big": "12", "name": 7, "flag": "no", "price": "1", "day": 1}"#)
+        .unwrap();
+    let rows = batch(&fields, &mut json);
+    assert_eq!(rows.num_rows(), 3);
+    let column = |name: &str| rows.column_by_name(name).unwrap().clone();
+    assert!(column("flag").as_boolean().value(0) && !column("flag").as_boolean().value(2));
+    assert_eq!(column("small").as_primitive::<Int16Type>().value(0), -7);
+    let big = column("big");
+    assert_eq!(big.as_primitive::<Int64Type>().value(0), 9_007_199_254_740_993);
+    assert_eq!(big.as_primitive::<Int64Type>().value(2), 12);
+    assert_eq!(column("ratio").as_primitive::<Float64Type>().value(0), 0.0015);
+    let price = column("price");
+    assert_eq!(price.as_primitive::<Decimal128Type>().value(0), 1235);
+    assert_eq!(price.as_primitive::<Decimal128Type>().value(2), 100);
+    let name = column("name");
+    assert_eq!(name.as_string::<i32>().value(0), "a\"bé😀\n");
+    assert_eq!(name.as_string::<i32>().value(2), "7");
+    assert_eq!(column("raw").as_binary::<i32>().value(0), [0, 255]);
+    let at = column("at");
+    let at = at.as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(at.value(0), 1_709_210_096_123_456);
+    assert_eq!(at.value(2), 1_709_210_096_789_000);
+    let attz = column("attz");
+    let attz = attz.as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(attz.value(0), 1_709_202_896_000_000);
+    assert_eq!(column("doc").as_string::<i32>().value(0), r#"{"k": [1, {"z": null}]}"#);
+    let tags = column("tags");
+    assert_eq!(tags.as_list::<i32>().value(0).null_count(), 1);
+    let place = column("place");
+    assert_eq!(place.as_struct().column(1).as_list::<i32>().value(0).len(), 2);
+    assert!((0..rows.num_columns()).all(|i| rows.column(i).is_null(1)));
+}
+
+#[test]
+fn bad_records_leave_no_trace_and_say_why() {
+    let fields: Fields = [
+        SqlType::BigInt.to_field("id", false),
+        SqlType::Text.to_field("name", true),
+        SqlType::Array(Box::new(SqlType::BigInt)).to_field("list", true),
+    ]
+    .into_iter()
+    .collect();
+    let mut json = decoder(Format::Json, &fields);
+    let good = br#"{"id": 1, "name": "a", "list": [1, 2]}"#;
+    json.push(good).unwrap();
+    let bad: [(&[u8], &str); 14] = [
+        (br#"{"name": "kept?", "list": [9, "x"], "id": 2}"#, "column \"list\""),
+        (br#"{"id": "two"}"#, "bigint: \"two\""),
+        (br#"{"id": 1.5}"#, "bigint: \"1.5\""),
+        (br#"{"id": {}}"#, "bigint"),
+        (br#"{"name": "no id"}"#, "null value in column \"id\""),
+        (br#"{"id": null}"#, "null value in column \"id\""),
+        (br#"{"id": 1, "list": {"a": 1}}"#, "bigint[]"),
+        (br#"{"id": 1"#, "input ends"),
+        (br#"{"id": 1} x"#, "the end"),
+        (br#"{"id": 1,}"#, "a string"),
+        (br#"{"id": 1 "name": "x"}"#, "\",\""),
+        (br#"{"id": 1, "name": "x}"#, "not closed"),
+        (br#"[1]"#, "\"{\""),
+        (b"{\"id\": 1, \"name\": \"\xff\"}", "UTF8"),
+    ];
+    for (record, why) in bad {
+        let reason = json.push(record).unwrap_err();
+        assert!(reason.contains(why), "{reason} should name {why}");
+    }
+    json.push(br#"{"id": 3, "id": 4, "list": []}"#).unwrap();
+    let rows = batch(&fields, &mut json);
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[1, 4]);
+    assert!(rows.column(1).is_null(1));
+    let lists = rows.column(2).as_list::<i32>();
+    assert_eq!((lists.value(0).len(), lists.value(1).len()), (2, 0));
+    // And the decoder is as new.
+    json.push(good).unwrap();
+    assert_eq!(json.rows(), 1);
+}
+
+#[test]
+fn a_projection_decodes_less_and_refuses_the_same_nulls() {
+    let fields: Fields = [
+        SqlType::BigInt.to_field("id", false),
+        SqlType::Text.to_field("name", true),
+        SqlType::BigInt.to_field("n", true),
+    ]
+    .into_iter()
+    .collect();
+    for format in [Format::Json, Format::Csv(CsvStyle::default())] {
+        let json = format == Format::Json;
+        let records: [&[u8]; 3] = if json {
+            [br#"{"id": 1, "n": 5}"#, br#"{"n": 6}"#, br#"{"n": 7, "id": 3}"#]
+        } else {
+            [b"1,,5", b",x,6", b"3,,7"]
+        };
+        let mut projected = RecordDecoder::new(&options(format.clone()), &fields, &[2]).unwrap();
+        let mut none = RecordDecoder::new(&options(format), &fields, &[]).unwrap();
+        for (i, record) in records.into_iter().enumerate() {
+            assert_eq!(projected.push(record).is_err(), i == 1);
+            assert_eq!(none.push(record).is_err(), i == 1);
+        }
+        assert_eq!(none.rows(), 2);
+        let arrays = projected.finish();
+        assert_eq!(arrays.len(), 1);
+        assert_eq!(arrays[0].as_primitive::<Int64Type>().values(), &[5, 7]);
+    }
+}
+
+#[test]
+fn csv_quotes_nulls_and_headers() {
+    let fields: Fields = [
+        SqlType::BigInt.to_field("id", true),
+        SqlType::Text.to_field("name", true),
+    ]
+    .into_iter()
+    .collect();
+    let style = CsvStyle {
+        delimiter: b';',
+        ..CsvStyle::default()
+    };
+    let all = [0, 1];
+    let mut csv = csv::CsvDecoder::new(&fields, &all, style, EpochUnit::Auto).unwrap();
+    csv.header(b"\xef\xbb\xbfNAME;\"other\";Id\r").unwrap();
+    csv.push(b"\"a;\"\"b\"\"\nc\";x;1\r\n").unwrap();
+    csv.push(b"\"\";;").unwrap();
+    csv.push(b";;2").unwrap();
+    assert!(csv.push(b"a;b").unwrap_err().contains("2 fields, expected 3"));
+    assert!(csv.push(b"\"open;b;1").unwrap_err().contains("not closed"));
+    assert!(csv.push(b"\"a\"b;b;1").unwrap_err().contains("follows a quoted"));
+    assert!(csv.push(b"a;b;one").unwrap_err().contains("bigint"));
+    let arrays = csv.finish();
+    let (ids, names) = (arrays[0].as_primitive::<Int64Type>(), arrays[1].as_string::<i32>());
+    assert_eq!(names.value(0), "a;\"b\"\nc");
+    assert!(names.is_valid(1) && names.value(1).is_empty() && ids.is_null(1));
+    assert!(names.is_null(2) && ids.value(2) == 2);
+}
+
+/// What the encoders write, the decoders read back.
+#[test]
+fn every_format_gives_back_what_was_written() {
+    let fields = all_types();
+    let mut json = decoder(Format::Json, &fields);
+    json.push(FULL.replace('\n', " ").as_bytes()).unwrap();
+    json.push(b"{}").unwrap();
+    json.push(br#"{"name": "", "raw": "", "tags": [], "big": -1, "place": {}}"#)
+        .unwrap();
+    let rows = batch(&fields, &mut json);
+    let written = |format: &Format| {
+        let mut bytes = Vec::new();
+        let schema = rows.schema();
+        encode::write_all(format, &schema, std::slice::from_ref(&rows), &mut bytes).unwrap();
+        bytes
+    };
+
+    let style = CsvStyle::default();
+    for format in [Format::Json, Format::Csv(style.clone())] {
+        let bytes = written(&format);
+        let end = match &format {
+            Format::Csv(style) => lines::RecordEnd::NewlineOutside(style.quote),
+            _ => lines::RecordEnd::Newline,
+        };
+        let mut again = decoder(format.clone(), &fields);
+        let mut records = lines::RecordReader::new(&bytes[..], end);
+        while let Some(record) = records.next_record().unwrap() {
+            again.push(record.bytes).unwrap();
+        }
+        assert_eq!(batch(&fields, &mut again), rows, "{format:?}");
+    }
+
+    let bytes = bytes::Bytes::from(written(&Format::Parquet));
+    let all: Vec<usize> = (0..fields.len()).collect();
+    let mut pieces = parquet::ParquetChunks::open(bytes, "f", &fields, &all).unwrap();
+    let piece = pieces.next_piece().unwrap().unwrap();
+    assert!(piece.dead_letters.is_empty());
+    let again = RecordBatch::try_new(rows.schema(), piece.arrays).unwrap();
+    assert_eq!(again, rows);
+    assert!(pieces.next_piece().unwrap().is_none());
+}
+
+#[test]
+fn parquet_casts_by_name_and_sets_bad_rows_aside() {
+    let stored: Fields = [
+        SqlType::BigInt.to_field("N", true),
+        SqlType::Text.to_field("id", true),
+        SqlType::Double.to_field("gone", true),
+    ]
+    .into_iter()
+    .collect();
+    let mut json = decoder(Format::Json, &stored);
+    let uuid = "c2cc10e1-57d6-4b6f-9899-38d972112d8c";
+    for (n, id) in [("1", uuid), ("40000", uuid), ("3", "nonsense"), ("4", uuid)] {
+        json.push(format!(r#"{{"N": {n}, "id": "{id}"}}"#).as_bytes()).unwrap();
+    }
+    json.push(b"{}").unwrap();
+    let rows = batch(&stored, &mut json);
+    let mut bytes = Vec::new();
+    encode::write_all(&Format::Parquet, &rows.schema(), &[rows], &mut bytes).unwrap();
+    let bytes = bytes::Bytes::from(bytes);
+
+    let declared: Fields = [
+        SqlType::SmallInt.to_field("n", false),
+        SqlType::Uuid.to_field("id", true),
+        SqlType::Text.to_field("absent", true),
+    ]
+    .into_iter()
+    .collect();
+    let read = |projection: &[usize]| {
+        let mut pieces =
+            parquet::ParquetChunks::open(bytes.clone(), "f.parquet", &declared, projection)
+                .unwrap();
+        pieces.next_piece().unwrap().unwrap()
+    };
+    let piece = read(&[2, 0, 1]);
+    assert_eq!(piece.arrays[1].as_primitive::<Int16Type>().values(), &[1, 4]);
+    assert_eq!(piece.arrays[0].null_count(), 2);
+    let origins: Vec<_> = piece.dead_letters.iter().map(|l| l.origin.as_str()).collect();
+    assert_eq!(origins, ["f.parquet row 2", "f.parquet row 3", "f.parquet row 5"]);
+    assert!(piece.dead_letters[0].error.contains("smallint: \"40000\""));
+    assert!(piece.dead_letters[1].error.contains("uuid: \"nonsense\""));
+    assert!(piece.dead_letters[2].error.contains("not-null"));
+    // A NOT NULL column is checked even when nobody asks for it.
+    assert_eq!(read(&[]).rows, 3);
+
+    let error = parquet::ParquetChunks::open(bytes.slice(0..bytes.len() - 9), "cut", &declared, &[])
+        .err()
+        .unwrap();
+    assert!(error.primary().contains("\"cut\""));
+}
+
+#[test]
+fn text_and_raw_need_one_column() {
+    let one: Fields = [SqlType::Text.to_field("line", false)].into_iter().collect();
+    let mut text = decoder(Format::Text, &one);
+    text.push("häß".as_bytes()).unwrap();
+    text.push(b"").unwrap();
+    assert!(text.push(b"\xff").is_err());
+    let arrays: Vec<ArrayRef> = text.finish();
+    assert_eq!(arrays[0].as_string::<i32>().value(0), "häß");
+    assert_eq!(arrays[0].len(), 2);
+    assert!(RecordDecoder::new(&options(Format::Text), &all_types(), &[]).is_err());
+}
+
+#[test]
+fn a_layout_puts_metadata_between_payload_columns() {
+    let schema: SchemaRef = Arc::new(Schema::new(vec![
+        SqlType::BigInt.to_field("a", true),
+        SqlType::BigInt.to_field("offset", true),
+        SqlType::BigInt.to_field("b", true),
+    ]));
+    let metadata = [None, Some("offset".to_owned()), None];
+    let layout = Layout::new(&schema, &metadata, &[2, 1]);
+    assert_eq!(layout.payload.len(), 2);
+    assert_eq!(layout.payload_projection, [1]);
+    assert_eq!(layout.metadata_names().collect::<Vec<_>>(), ["offset"]);
+    let b: ArrayRef = Arc::new(datafusion::arrow::array::Int64Array::from(vec![7, 8]));
+    let rows = layout
+        .assemble(&[b], 2, |_| {
+            Ok(Arc::new(datafusion::arrow::array::Int32Array::from(vec![0, 1])))
+        })
+        .unwrap();
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[7, 8]);
+    assert_eq!(rows.column(1).as_primitive::<Int64Type>().values(), &[0, 1]);
+}
+
+/// A measure, not a test of right and wrong: run with `--ignored --nocapture`.
+#[test]
+#[ignore = "measures speed"]
+fn json_speed_against_arrow() {
+    let fields: Fields = [
+        SqlType::BigInt.to_field("user_id", false),
+        SqlType::Text.to_field("url", true),
+        SqlType::Double.to_field("amount", true),
+        SqlType::TimestampTz.to_field("event_timestamp", true),
+    ]
+    .into_iter()
+    .collect();
+    let mut input = String::new();
+    for i in 0..200_000 {
+        input.push_str(&format!(
+            "{{\"user_id\":{i},\"url\":\"https://example.com/page/{}\",\"amount\":{}.{:02},\"event_timestamp\":\"2024-02-29T12:{:02}:56.123Z\",\"agent\":\"some browser or other\"}}\n",
+            i % 1000, i % 500, i % 100, i % 60
+        ));
+    }
+    let clock = crate::clock::SystemClock::shared();
+    for round in 0..3 {
+        let start = clock.monotonic();
+        let schema = Arc::new(Schema::new(fields.clone()));
+        let reader = datafusion::arrow::json::ReaderBuilder::new(schema)
+            .with_batch_size(8192)
+            .build(input.as_bytes())
+            .unwrap();
+        let arrow_rows: usize = reader.map(|b| b.unwrap().num_rows()).sum();
+        let arrow = clock.monotonic() - start;
+        let start = clock.monotonic();
+        let mut ours = decoder(Format::Json, &fields);
+        let mut records = lines::RecordReader::new(input.as_bytes(), lines::RecordEnd::Newline);
+        let mut rows = 0;
+        while let Some(record) = records.next_record().unwrap() {
+            ours.push(record.bytes).unwrap();
+            if ours.rows() == 8192 {
+                rows += 8192;
+                ours.finish();
+            }
+        }
+        rows += ours.rows();
+        assert_eq!(rows, arrow_rows);
+        let own = clock.monotonic() - start;
+        println!("round {round}: arrow {arrow:?}, own {own:?}");
+    }
+}

@@ -1,0 +1,155 @@
+//! From a definition to a source or sink: the one place that knows all connectors by name.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use parking_lot::Mutex;
+
+use super::files::FilesSource;
+use super::generator::GeneratorSource;
+//KAFKA
+use super::log_source::LogSource;
+use super::settings::{SecretLookup, Settings};
+use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
+use super::{SinkRef, SourceLog, SourceRef};
+use crate::catalog::definition::{CatalogObject, Definition, Options};
+use crate::clock::ClockRef;
+use crate::error::{Error, Result, sqlstate};
+use crate::log::DurableLog;
+
+/// Where the console sink writes.
+pub type ConsoleWriter = Arc<Mutex<dyn Write + Send>>;
+
+/// What connectors get from their surroundings.
+#[derive(Clone)]
+pub struct ConnectorEnvironment {
+    /// The durable log, for tables, streams without a connector and `socket` streams. `None` in
+    /// tools that have no data directory.
+    pub log: Option<Arc<DurableLog>>,
+    /// Where time comes from.
+    pub clock: ClockRef,
+    /// The source's own log in the pipeline's checkpoint. `None` for readers that live no longer
+    /// than the process.
+    pub source_log: Option<Arc<dyn SourceLog>>,
+    /// Values of secrets.
+    pub secrets: SecretLookup,
+    /// Batches that must stay replayable: a source log keeps them apart when it compacts.
+    pub retain_batches: usize,
+    /// Where the console sink writes.
+    pub console: ConsoleWriter,
+}
+
+impl ConnectorEnvironment {
+    /// An environment without secrets and source log that writes the console to stderr.
+    pub fn new(log: Option<Arc<DurableLog>>, clock: ClockRef) -> Self {
+        Self {
+            log,
+            clock,
+            source_log: None,
+            secrets: Arc::new(|_| None),
+            retain_batches: 100,
+            console: Arc::new(Mutex::new(std::io::stderr())),
+        }
+    }
+
+    /// The durable log, or an error where there is none.
+    pub(super) fn durable_log(&self) -> Result<Arc<DurableLog>> {
+        self.log
+            .clone()
+            .ok_or_else(|| Error::internal("this tool has no durable log to read from"))
+    }
+}
+
+/// What a sink is fed.
+#[derive(Debug, Clone)]
+pub struct SinkInput {
+    /// Schema of the rows.
+    pub schema: SchemaRef,
+    /// Changes are inserts only; `None`: not known.
+    pub append_only: Option<bool>,
+    /// Columns that identify a row, where a key is known; empty: none.
+    pub key: Vec<usize>,
+}
+
+impl From<SchemaRef> for SinkInput {
+    /// Input of which only the schema is known.
+    fn from(schema: SchemaRef) -> Self {
+        Self {
+            schema,
+            append_only: None,
+            key: vec![],
+        }
+    }
+}
+
+/// Opens the source of a stream or table.
+pub fn open_source(
+    object: &CatalogObject,
+    environment: &ConnectorEnvironment,
+) -> Result<SourceRef> {
+    let (connector, options) = match &object.definition {
+        Definition::Stream(stream) => (stream.connector.clone(), &stream.options),
+        Definition::Table(table) => (None, &table.options),
+        _ => {
+            return Err(Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
+                format!("\"{}\" is not a stream or table", object.name),
+            ));
+        }
+    };
+    let source: SourceRef = match connector.as_deref() {
+        None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)),
+        Some("files") => Arc::new(FilesSource::open(object, options, environment)?),
+        Some("generator") => Arc::new(GeneratorSource::open(object, options, environment)?),
+        //KAFKA
+        Some(other) => return Err(unknown_connector(other, "files, generator, kafka or socket")),
+    };
+    Ok(source)
+}
+
+/// Opens a sink. `input` describes what it is fed; a bare schema means changes without a key.
+pub fn open_sink(
+    object: &CatalogObject,
+    input: impl Into<SinkInput>,
+    environment: &ConnectorEnvironment,
+) -> Result<SinkRef> {
+    let Definition::Sink(sink) = &object.definition else {
+        return Err(Error::new(
+            sqlstate::WRONG_OBJECT_TYPE,
+            format!("\"{}\" is not a sink", object.name),
+        ));
+    };
+    let input = input.into();
+    let options: &Options = &sink.options;
+    let settings = Settings::new(&object.name, options, &environment.secrets);
+    let sink: SinkRef = match sink.connector.as_str() {
+        "files" => Arc::new(FilesSink::open(&object.name, &settings, input)?),
+        "console" => Arc::new(ConsoleSink::open(
+            &object.name,
+            &settings,
+            input,
+            environment.console.clone(),
+        )?),
+        "blackhole" => Arc::new(BlackholeSink::new(&object.name)),
+        other => return Err(unknown_connector(other, "files, console or blackhole")),
+    };
+    Ok(sink)
+}
+
+fn unknown_connector(name: &str, known: &str) -> Error {
+    Error::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        format!("connector \"{name}\" does not exist"),
+    )
+    .hint(format!("Use {known}."))
+}
+
+/// The error for `METADATA FROM` a name that the connector does not have.
+pub(super) fn unknown_metadata(column: &str, name: &str, connector: &str, known: &[&str]) -> Error {
+    Error::new(
+        sqlstate::INVALID_OBJECT_DEFINITION,
+        format!("connector {connector} has no metadata \"{name}\" for column \"{column}\""),
+    )
+    .hint(format!("Use one of {}.", known.join(", ")))
+}

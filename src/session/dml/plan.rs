@@ -1,0 +1,213 @@
+//! Planning and running the queries that feed DML.
+//!
+//! Rows that exist only in this statement (a conflict's pairs, what RETURNING tells of) are put
+//! under a catalog of their own beside the session's, so that any expression over them, with
+//! subqueries and all, is planned as the rest of the session plans.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemTable, MemoryCatalogProvider, MemorySchemaProvider,
+    SchemaProvider,
+};
+use datafusion::common::ScalarValue;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use futures::future::BoxFuture;
+
+use crate::error::{Error, Result};
+
+/// Turns a statement tree into a plan with the values of its parameters; the session's way.
+pub trait StatementPlanner: Send + Sync {
+    /// Plans, unoptimized.
+    fn plan<'a>(
+        &'a self,
+        state: &'a SessionState,
+        statement: ast::Statement,
+        parameters: &'a [ScalarValue],
+    ) -> BoxFuture<'a, Result<LogicalPlan>>;
+}
+
+/// DataFusion's planner as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlainPlanner;
+
+impl StatementPlanner for PlainPlanner {
+    fn plan<'a>(
+        &'a self,
+        state: &'a SessionState,
+        statement: ast::Statement,
+        parameters: &'a [ScalarValue],
+    ) -> BoxFuture<'a, Result<LogicalPlan>> {
+        Box::pin(async move {
+            let statement = ParsedStatement::Statement(Box::new(statement));
+            let plan = state.statement_to_plan(statement).await?;
+            match parameters.is_empty() {
+                true => Ok(plan),
+                false => Ok(plan.with_param_values(parameters.to_vec())?),
+            }
+        })
+    }
+}
+
+/// A planner at work for one statement.
+#[derive(Clone, Copy)]
+pub(super) struct Planning<'a> {
+    pub state: &'a SessionState,
+    pub planner: &'a dyn StatementPlanner,
+    pub parameters: &'a [ScalarValue],
+}
+
+impl Planning<'_> {
+    /// Plans a query and starts it.
+    pub async fn start(&self, query: ast::Query) -> Result<SendableRecordBatchStream> {
+        let statement = ast::Statement::Query(Box::new(query));
+        let plan = self
+            .planner
+            .plan(self.state, statement, self.parameters)
+            .await?;
+        let physical = self.state.create_physical_plan(&plan).await?;
+        Ok(execute_stream(physical, self.state.task_ctx())?)
+    }
+
+    /// Runs `SELECT items FROM rows AS alias` over rows at hand, in their order.
+    pub async fn select_over(
+        &self,
+        alias: &str,
+        rows: (SchemaRef, Vec<RecordBatch>),
+        items: Vec<ast::SelectItem>,
+    ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        let state = state_with_rows(self.state, rows)?;
+        let mut query = template(&format!(
+            "SELECT 1 FROM {OWN_CATALOG}.{OWN_SCHEMA}.{OWN_TABLE} AS {}",
+            quoted(alias)
+        ))?;
+        select_of(&mut query)?.projection = items;
+        let planning = Planning {
+            state: &state,
+            ..*self
+        };
+        let stream = planning.start(query).await?;
+        let schema = stream.schema();
+        let batches = datafusion::physical_plan::common::collect(stream).await?;
+        Ok((schema, batches))
+    }
+
+    /// The columns that `SELECT items FROM rows AS alias` would give.
+    pub async fn columns_over(
+        &self,
+        alias: &str,
+        schema: &SchemaRef,
+        items: Vec<ast::SelectItem>,
+    ) -> Result<SchemaRef> {
+        let rows = (Arc::clone(schema), Vec::new());
+        Ok(self.select_over(alias, rows, items).await?.0)
+    }
+}
+
+const OWN_CATALOG: &str = "tidemill_statement";
+const OWN_SCHEMA: &str = "own";
+const OWN_TABLE: &str = "own_rows";
+
+fn state_with_rows(
+    state: &SessionState,
+    rows: (SchemaRef, Vec<RecordBatch>),
+) -> Result<SessionState> {
+    let table = MemTable::try_new(rows.0, vec![rows.1])?;
+    let schema = MemorySchemaProvider::new();
+    schema.register_table(OWN_TABLE.to_owned(), Arc::new(table))?;
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(OWN_SCHEMA, Arc::new(schema))?;
+    let list = Arc::new(WithOwnCatalog {
+        session: Arc::clone(state.catalog_list()),
+        own: Arc::new(catalog),
+    });
+    // One partition, so that rows keep their order.
+    let config = state.config().clone().with_target_partitions(1);
+    Ok(SessionStateBuilder::new_from_existing(state.clone())
+        .with_config(config)
+        .with_catalog_list(list)
+        .build())
+}
+
+/// The session's catalogs and one more.
+#[derive(Debug)]
+struct WithOwnCatalog {
+    session: Arc<dyn CatalogProviderList>,
+    own: Arc<dyn CatalogProvider>,
+}
+
+impl CatalogProviderList for WithOwnCatalog {
+    fn register_catalog(
+        &self,
+        name: String,
+        catalog: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        self.session.register_catalog(name, catalog)
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        self.session.catalog_names()
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        match name {
+            OWN_CATALOG => Some(Arc::clone(&self.own)),
+            _ => self.session.catalog(name),
+        }
+    }
+}
+
+/// Parses a query of ours.
+pub(super) fn template(text: &str) -> Result<ast::Query> {
+    let statements = Parser::parse_sql(&PostgreSqlDialect {}, text)
+        .map_err(|e| Error::internal(format!("a statement of our own does not parse: {e}")))?;
+    match statements.into_iter().next() {
+        Some(ast::Statement::Query(query)) => Ok(*query),
+        _ => Err(Error::internal("a statement of our own is no query")),
+    }
+}
+
+/// The `SELECT` of a template.
+pub(super) fn select_of(query: &mut ast::Query) -> Result<&mut ast::Select> {
+    match query.body.as_mut() {
+        ast::SetExpr::Select(select) => Ok(select),
+        _ => Err(Error::internal("a statement of our own is no SELECT")),
+    }
+}
+
+/// Parses an expression that a definition holds.
+pub(super) fn parse_expression(text: &str) -> Result<ast::Expr> {
+    Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_expr())
+        .map_err(|e| Error::damaged(format!("a stored expression does not parse: {e}")))
+}
+
+/// An identifier as SQL text.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// An expression as an item of a select list.
+pub(super) fn item(expr: ast::Expr, alias: &str) -> ast::SelectItem {
+    ast::SelectItem::ExprWithAlias {
+        expr,
+        alias: ast::Ident::with_quote('"', alias),
+    }
+}
+
+/// A column of a relation, by name.
+pub(super) fn column(relation: &str, name: &str) -> ast::Expr {
+    ast::Expr::CompoundIdentifier(vec![
+        ast::Ident::with_quote('"', relation),
+        ast::Ident::with_quote('"', name),
+    ])
+}

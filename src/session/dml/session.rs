@@ -1,0 +1,296 @@
+//! The session's side: statements that change rows, inside the session's transaction.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast;
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+
+use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
+use crate::catalog::definition::CatalogObject;
+use crate::catalog::snapshot::CatalogSnapshot;
+use crate::error::{Error, Result};
+use crate::log::tables::TableStore;
+use crate::session::rows::SharedRows;
+use crate::session::rowset::done;
+use crate::session::{
+    CopyIn, CopyWriter, Session, StatementDescription, StatementResult, planning,
+};
+use crate::sql::statement::{CopyStatement, Statement};
+use crate::types::SqlType;
+
+/// Plans as the session plans its queries.
+#[derive(Debug, Clone, Copy)]
+struct SessionPlanner;
+
+impl StatementPlanner for SessionPlanner {
+    fn plan<'a>(
+        &'a self,
+        state: &'a SessionState,
+        statement: ast::Statement,
+        parameters: &'a [ScalarValue],
+    ) -> BoxFuture<'a, Result<LogicalPlan>> {
+        Box::pin(planning::plan_with_values(state, statement, parameters))
+    }
+}
+
+/// A statement that changes rows.
+enum Change<'a> {
+    Insert(&'a ast::Insert),
+    Update(&'a ast::Statement),
+    Delete(&'a ast::Delete),
+    Truncate(&'a [String]),
+}
+
+impl Change<'_> {
+    fn tag(&self) -> &'static str {
+        match self {
+            Self::Insert(_) => "INSERT 0",
+            Self::Update(_) => "UPDATE",
+            Self::Delete(_) => "DELETE",
+            Self::Truncate(_) => "TRUNCATE TABLE",
+        }
+    }
+
+    async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
+        match self {
+            Self::Insert(statement) => super::insert(dml, statement).await,
+            Self::Update(statement) => super::update(dml, statement).await,
+            Self::Delete(statement) => super::delete(dml, statement).await,
+            Self::Truncate(names) => super::truncate(dml, names).await,
+        }
+    }
+}
+
+impl Session {
+    pub(in crate::session) async fn insert(
+        &mut self,
+        statement: &ast::Insert,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        self.change_rows(Change::Insert(statement), parameters)
+            .await
+    }
+
+    pub(in crate::session) async fn update(
+        &mut self,
+        statement: &ast::Statement,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        self.change_rows(Change::Update(statement), parameters)
+            .await
+    }
+
+    pub(in crate::session) async fn delete(
+        &mut self,
+        statement: &ast::Delete,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        self.change_rows(Change::Delete(statement), parameters)
+            .await
+    }
+
+    pub(in crate::session) async fn truncate(
+        &mut self,
+        names: &[String],
+    ) -> Result<StatementResult> {
+        self.change_rows(Change::Truncate(names), &[]).await
+    }
+
+    async fn change_rows(
+        &mut self,
+        change: Change<'_>,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult> {
+        let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
+        let state = self.planning_state();
+        let catalog = lookup(self.definitions());
+        let dml = DmlContext {
+            state: &state,
+            planner: &SessionPlanner,
+            catalog: &catalog,
+            transaction: &mut transaction,
+            parameters,
+        };
+        let result = change.run(dml).await;
+        self.rows.put_back(transaction);
+        Ok(answer(&change, result?))
+    }
+
+    pub(in crate::session) async fn describe_dml(
+        &mut self,
+        statement: &Statement,
+        declared: &[Option<SqlType>],
+    ) -> Result<StatementDescription> {
+        let statement = match statement {
+            Statement::Insert(insert) => ast::Statement::Insert(insert.as_ref().clone()),
+            Statement::Update(update) => update.as_ref().clone(),
+            Statement::Delete(delete) => ast::Statement::Delete(delete.as_ref().clone()),
+            _ => return Err(Error::internal("only a change of rows is described here")),
+        };
+        let used = planning::placeholders(&statement)?.into_iter().max();
+        let count = used.unwrap_or(0).max(declared.len());
+        let mut types: Vec<Option<SqlType>> = declared.to_vec();
+        types.resize(count, None);
+        let state = self.planning_state();
+        let catalog = lookup(self.definitions());
+        let mut transaction = Transaction::begin(&self.parts.tables)?;
+        let nulls = vec![ScalarValue::Utf8(None); count];
+        let dml = DmlContext {
+            state: &state,
+            planner: &SessionPlanner,
+            catalog: &catalog,
+            transaction: &mut transaction,
+            parameters: &nulls,
+        };
+        let described = super::describe(dml, &statement).await?;
+        for (index, sql_type) in described.parameters {
+            if let Some(slot @ None) = types.get_mut(index) {
+                *slot = Some(sql_type);
+            }
+        }
+        for query in described.queries {
+            let query = ast::Statement::Query(Box::new(query));
+            let (found, _) = planning::describe_query(&state, query, &types).await?;
+            for (slot, sql_type) in types.iter_mut().zip(found) {
+                slot.get_or_insert(sql_type);
+            }
+        }
+        Ok(StatementDescription {
+            parameters: types
+                .into_iter()
+                .map(|t| t.unwrap_or(SqlType::Text))
+                .collect(),
+            columns: described.returning.map(|schema| shown(&schema)),
+        })
+    }
+
+    /// Outside a block the copy is a transaction of its own, which its end commits.
+    pub(in crate::session) async fn copy_in(
+        &mut self,
+        copy: &CopyStatement,
+        object: &Arc<CatalogObject>,
+        columns: &[String],
+    ) -> Result<StatementResult> {
+        let transaction = self.rows.take_for_statement(&self.parts.tables)?;
+        let catalog = lookup(self.definitions());
+        let rows = CopyRows::begin(
+            self.planning_state(),
+            Arc::new(SessionPlanner),
+            &catalog,
+            &transaction,
+            &object.name,
+            columns,
+        );
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.rows.put_back(transaction);
+                return Err(error);
+            }
+        };
+        let schema = rows.schema();
+        let writer: Box<dyn CopyWriter> = match self.block.is_idle() {
+            true => Box::new(OwnCopy { rows, transaction }),
+            false => {
+                self.rows.put_back(transaction);
+                Box::new(BlockCopy {
+                    rows,
+                    shared: self.rows.clone(),
+                    store: Arc::clone(&self.parts.tables),
+                })
+            }
+        };
+        Ok(StatementResult::CopyIn(CopyIn {
+            statement: copy.clone(),
+            schema,
+            writer,
+        }))
+    }
+}
+
+fn lookup(
+    snapshot: Arc<CatalogSnapshot>,
+) -> impl Fn(&str) -> Option<Arc<CatalogObject>> + Send + Sync {
+    move |name| snapshot.object(name).cloned()
+}
+
+fn answer(change: &Change<'_>, result: DmlResult) -> StatementResult {
+    let tag = change.tag();
+    match result.returning {
+        Some((schema, batches)) => {
+            let schema = shown(&schema);
+            let rows = batches.into_iter().map(Ok);
+            StatementResult::Rows {
+                schema,
+                stream: stream::iter(rows).boxed(),
+                tag: tag.to_owned(),
+                tag_has_count: true,
+            }
+        }
+        None if matches!(change, Change::Truncate(_)) => done(tag),
+        None => done(format!("{tag} {}", result.rows)),
+    }
+}
+
+/// Columns under the names that a client sees.
+fn shown(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| {
+        let name = crate::sql::rewrite::display_name(field.name());
+        field.as_ref().clone().with_name(name)
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A copy outside a block.
+struct OwnCopy {
+    rows: CopyRows,
+    transaction: Transaction,
+}
+
+#[async_trait]
+impl CopyWriter for OwnCopy {
+    async fn write(&mut self, rows: RecordBatch) -> Result<()> {
+        self.rows.write(&mut self.transaction, &rows).await
+    }
+
+    async fn finish(self: Box<Self>) -> Result<u64> {
+        let Self {
+            rows,
+            mut transaction,
+        } = *self;
+        let count = rows.finish(&mut transaction);
+        transaction.commit().await?;
+        Ok(count)
+    }
+}
+
+/// A copy inside a block: its rows join the block's transaction, which a failure makes fail.
+struct BlockCopy {
+    rows: CopyRows,
+    shared: SharedRows,
+    store: Arc<TableStore>,
+}
+
+#[async_trait]
+impl CopyWriter for BlockCopy {
+    async fn write(&mut self, rows: RecordBatch) -> Result<()> {
+        let mut transaction = self.shared.take_for_statement(&self.store)?;
+        let result = self.rows.write(&mut transaction, &rows).await;
+        self.shared.put_back(transaction);
+        result
+    }
+
+    async fn finish(self: Box<Self>) -> Result<u64> {
+        let mut transaction = self.shared.take_for_statement(&self.store)?;
+        let count = self.rows.finish(&mut transaction);
+        self.shared.put_back(transaction);
+        Ok(count)
+    }
+}
