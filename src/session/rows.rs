@@ -12,7 +12,7 @@ use super::dml::relation::TableRelation;
 use super::dml::transaction::{Transaction, TransactionMark};
 use crate::catalog::definition::CatalogObject;
 use crate::database::DatabaseParts;
-use crate::error::Result;
+use crate::error::{Error, Result, sqlstate};
 use crate::log::tables::TableStore;
 use crate::log::tables::view::TablesView;
 
@@ -110,9 +110,12 @@ impl SharedRows {
                 *transaction = None;
                 Ok(())
             }
-            (Some(_), None) => Err(crate::error::Error::internal(
-                "a savepoint's transaction is gone",
-            )),
+            // A statement that was cancelled while it changed rows took them along.
+            (Some(_), None) => Err(Error::new(
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not go back to the savepoint: a cancelled statement ended the transaction",
+            )
+            .hint("Say ROLLBACK, then run the transaction again.")),
         }
     }
 
