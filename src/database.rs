@@ -15,7 +15,6 @@ mod lock;
 mod parts;
 mod seams;
 
-
 use std::path::Path;
 use std::sync::Arc;
 

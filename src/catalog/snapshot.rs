@@ -303,9 +303,10 @@ pub fn kind_keyword(kind: ObjectKind) -> String {
 /// PostgreSQL's error for a name that is not there.
 pub fn undefined(kind: ObjectKind, name: &str) -> Error {
     let (code, what) = match kind {
-        ObjectKind::Stream | ObjectKind::Table | ObjectKind::View | ObjectKind::MaterializedView => {
-            (sqlstate::UNDEFINED_TABLE, kind_name(kind))
-        }
+        ObjectKind::Stream
+        | ObjectKind::Table
+        | ObjectKind::View
+        | ObjectKind::MaterializedView => (sqlstate::UNDEFINED_TABLE, kind_name(kind)),
         _ => (sqlstate::UNDEFINED_OBJECT, kind_name(kind)),
     };
     Error::new(code, format!("{what} \"{name}\" does not exist"))

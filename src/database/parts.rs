@@ -194,8 +194,8 @@ fn query_runtime(dir: &Path, memory_bytes: usize) -> Result<Arc<RuntimeEnv>> {
     }
     std::fs::create_dir_all(&temporary)?;
     let pool = TrackConsumersPool::new(GreedyMemoryPool::new(memory_bytes), CONSUMERS_TOLD);
-    let disk = DiskManagerBuilder::default()
-        .with_mode(DiskManagerMode::Directories(vec![temporary]));
+    let disk =
+        DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![temporary]));
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(disk)

@@ -16,12 +16,9 @@ impl Session {
         match statement {
             Statement::Query(query) => {
                 let state = self.planning_state();
-                let (parameters, columns) = planning::describe_query(
-                    &state,
-                    planning::query_statement(query),
-                    declared,
-                )
-                .await?;
+                let (parameters, columns) =
+                    planning::describe_query(&state, planning::query_statement(query), declared)
+                        .await?;
                 Ok(StatementDescription {
                     parameters,
                     columns: Some(columns),

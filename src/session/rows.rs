@@ -97,7 +97,13 @@ impl SharedRows {
 
     /// Marks this point.
     pub fn mark(&self) -> RowMark {
-        RowMark(self.state.lock().transaction.as_ref().map(Transaction::mark))
+        RowMark(
+            self.state
+                .lock()
+                .transaction
+                .as_ref()
+                .map(Transaction::mark),
+        )
     }
 
     /// Takes back what came after the mark.

@@ -137,7 +137,12 @@ impl Settings {
         let mut rows: Vec<Parameter> = KNOWN
             .iter()
             .map(|known| {
-                let reset = self.state.lock().startup.get(&canonical(known.name)).cloned();
+                let reset = self
+                    .state
+                    .lock()
+                    .startup
+                    .get(&canonical(known.name))
+                    .cloned();
                 Parameter {
                     name: known.name.to_owned(),
                     value: self.get(known.name).unwrap_or_default(),
@@ -248,7 +253,9 @@ fn is_custom(key: &str) -> bool {
     key.split('.').count() >= 2
         && key.split('.').all(|part| {
             part.starts_with(|c: char| c.is_alphabetic() || c == '_')
-                && part.chars().all(|c| c.is_alphanumeric() || "_$-".contains(c))
+                && part
+                    .chars()
+                    .all(|c| c.is_alphanumeric() || "_$-".contains(c))
         })
 }
 

@@ -17,8 +17,7 @@ pub(super) const DESCRIBE_COLUMNS: [&str; 5] = ["column", "type", "nullable", "d
 pub(super) const CREATE_COLUMNS: [&str; 2] = ["name", "create_statement"];
 pub(super) const OPTION_COLUMNS: [&str; 5] =
     ["option", "type", "default", "also_accepted", "description"];
-pub(super) const EXPLAIN_COLUMNS: [&str; 5] =
-    ["operator", "detail", "mode", "state", "retention"];
+pub(super) const EXPLAIN_COLUMNS: [&str; 5] = ["operator", "detail", "mode", "state", "retention"];
 const SET_OPTION_COLUMNS: [&str; 5] = OPTION_COLUMNS;
 
 /// The columns of `SHOW STREAMS | TABLES | …`.
@@ -184,11 +183,7 @@ impl Session {
         Ok(text_rows(&DESCRIBE_COLUMNS, rows, "DESCRIBE"))
     }
 
-    pub(super) async fn explain_view(
-        &self,
-        name: &str,
-        analyze: bool,
-    ) -> Result<StatementResult> {
+    pub(super) async fn explain_view(&self, name: &str, analyze: bool) -> Result<StatementResult> {
         let snapshot = self.definitions();
         let object = snapshot.require(ObjectKind::MaterializedView, name)?;
         let plan = self.bind_stored_view(object).await?;

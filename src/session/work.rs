@@ -134,11 +134,7 @@ impl Session {
     }
 }
 
-async fn commit(
-    parts: Arc<DatabaseParts>,
-    work: Work,
-    rows: Option<RowTransaction>,
-) -> Result<()> {
+async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransaction>) -> Result<()> {
     let Work {
         catalog, actions, ..
     } = work;
@@ -178,7 +174,7 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
         Action::Create(object) => {
             match &object.definition {
                 Definition::Stream(_) => parts.engine().create_stream(object).await?,
-                
+
                 Definition::Sink(sink) => {
                     let snapshot = parts.catalog.snapshot();
                     let pipeline = require_pipeline(&snapshot, &sink.pipeline)?;

@@ -158,7 +158,9 @@ impl Session {
                     format!("cannot drop pipeline \"{name}\" because it runs other objects"),
                 )
                 .detail(format!("It runs {}.", listed.join(", ")))
-                .hint(format!("Say DROP PIPELINE {name} CASCADE to drop them too.")));
+                .hint(format!(
+                    "Say DROP PIPELINE {name} CASCADE to drop them too."
+                )));
             }
             self.drop_with_dependents(&members, true)?;
         }
