@@ -120,6 +120,10 @@ impl Session {
         let Some(work) = work else {
             return Err(Error::internal("no transaction is open"));
         };
+        if work.catalog.is_empty() && rows.is_none() {
+            self.settings.end_transaction(true);
+            return Ok(());
+        }
         let parts = self.parts.clone();
         // In a task of its own: a client that goes away must not leave half of it.
         let result = match tokio::spawn(commit(parts, work, rows)).await {
