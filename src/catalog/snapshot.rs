@@ -39,6 +39,13 @@ pub struct CatalogSnapshot {
     secrets: BTreeMap<String, SecretRecord>,
 }
 
+/// The three name spaces, to change them.
+pub(super) struct PartsMut<'a> {
+    pub objects: &'a mut BTreeMap<String, Arc<CatalogObject>>,
+    pub pipelines: &'a mut BTreeMap<String, PipelineDefinition>,
+    pub secrets: &'a mut BTreeMap<String, SecretRecord>,
+}
+
 impl Default for CatalogSnapshot {
     fn default() -> Self {
         Self {
@@ -112,14 +119,12 @@ impl CatalogSnapshot {
         self.version += 1;
     }
 
-    pub(super) fn parts_mut(
-        &mut self,
-    ) -> (
-        &mut BTreeMap<String, Arc<CatalogObject>>,
-        &mut BTreeMap<String, PipelineDefinition>,
-        &mut BTreeMap<String, SecretRecord>,
-    ) {
-        (&mut self.objects, &mut self.pipelines, &mut self.secrets)
+    pub(super) fn parts_mut(&mut self) -> PartsMut<'_> {
+        PartsMut {
+            objects: &mut self.objects,
+            pipelines: &mut self.pipelines,
+            secrets: &mut self.secrets,
+        }
     }
 
     /// The object of a kind and name, or the error that PostgreSQL gives (42P01, 42809).

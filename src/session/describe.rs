@@ -55,8 +55,8 @@ impl Session {
                 Some(subscribe::subscription_schema(&relation.schema()))
             }
             Statement::Explain(_) => Some(rowset::text_schema(&["QUERY PLAN"])),
-            Statement::ExplainMaterializedView { .. } => {
-                Some(rowset::text_schema(&show::EXPLAIN_COLUMNS))
+            Statement::ExplainMaterializedView { analyze, .. } => {
+                Some(rowset::text_schema(&show::explain_columns(*analyze)))
             }
             Statement::ShowParameter(name) if name.eq_ignore_ascii_case("all") => {
                 Some(rowset::text_schema(&["name", "setting", "description"]))

@@ -192,11 +192,6 @@ impl Settings {
         state.marks.push(layer);
     }
 
-    /// Marks taken so far.
-    pub(super) fn marks(&self) -> usize {
-        self.state.lock().marks.len()
-    }
-
     /// Back to mark number `index`, which stays.
     pub(super) fn rollback_to_mark(&self, index: usize) {
         let mut state = self.state.lock();
