@@ -83,8 +83,7 @@ impl FilesSource {
     ) -> Result<Self> {
         let settings = Settings::new(&object.name, options, &environment.secrets);
         let location_text = settings.required("location")?;
-        let format =
-            FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
+        let format = FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
         let metadata = metadata_columns(object.columns())?;
         let policy = ReadPolicy {
             format,
@@ -381,12 +380,9 @@ fn metadata_columns(columns: &[ColumnDefinition]) -> Result<Vec<Option<String>>>
     columns
         .iter()
         .map(|column| match &column.metadata_from {
-            Some(name) if !NAMES.contains(&name.as_str()) => Err(super::unknown_metadata(
-                &column.name,
-                name,
-                "files",
-                &NAMES,
-            )),
+            Some(name) if !NAMES.contains(&name.as_str()) => {
+                Err(super::unknown_metadata(&column.name, name, "files", &NAMES))
+            }
             name => Ok(name.clone()),
         })
         .collect()
@@ -516,7 +512,10 @@ impl Source for FilesSource {
         let Some((through, entry)) = self.compaction() else {
             return Ok(());
         };
-        if position.files_log.is_none_or(|acknowledged| through >= acknowledged) {
+        if position
+            .files_log
+            .is_none_or(|acknowledged| through >= acknowledged)
+        {
             return Ok(());
         }
         self.log.compact(through, &entry.to_json()?).await?;

@@ -10,9 +10,7 @@ use super::plan::{OnBadFile, OnChangedFile, PlannedFile};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::ParquetChunks;
-use crate::connectors::formats::{
-    Format, FormatOptions, Layout, RecordDecoder, dead_letter,
-};
+use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
 use crate::connectors::{DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
@@ -216,8 +214,9 @@ impl FileTask {
 
 /// The error for a file that changed where that is not allowed.
 pub fn changed_file(path: &str) -> Error {
-    Error::damaged(format!("file \"{path}\" changed after it was read"))
-        .hint("Put the old file back, or set on_changed_file = 'warn' or 'read_again' on the stream.")
+    Error::damaged(format!("file \"{path}\" changed after it was read")).hint(
+        "Put the old file back, or set on_changed_file = 'warn' or 'read_again' on the stream.",
+    )
 }
 
 fn io_error(entry: &FileEntry, error: &io::Error) -> Error {
