@@ -67,6 +67,17 @@ impl Checkpoint {
         Ok(doomed.len() as u64)
     }
 
+    /// [`Self::retain`] in a task of its own, so that no batch waits for it. What fails is logged
+    /// and tried again at the next call.
+    pub fn retain_beside(&self, min_batches: u64, cold_batch: Option<u64>) {
+        let checkpoint = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = checkpoint.retain(min_batches, cold_batch).await {
+                tracing::warn!(location = checkpoint.location(), %error, "could not clean the checkpoint");
+            }
+        });
+    }
+
     /// After a restart the manifests of older commits are not known.
     async fn read_unknown_manifests(&self, cutoff: u64) -> Result<()> {
         let unknown: Vec<u64> = {
