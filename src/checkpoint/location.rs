@@ -124,6 +124,8 @@ pub(super) struct Shared {
     pub(super) merging: AtomicBool,
     /// A retention is going on.
     pub(super) retaining: AtomicBool,
+    /// A retention in a task of its own is going on, or about to begin.
+    pub(super) beside: AtomicBool,
 }
 
 /// What is at the location, as far as it is known.
@@ -511,7 +513,9 @@ impl Checkpoint {
     async fn wait_until_idle(&self) {
         let is_busy = || {
             let shared = &self.shared;
-            shared.merging.load(Ordering::Acquire) || shared.retaining.load(Ordering::Acquire)
+            [&shared.merging, &shared.retaining, &shared.beside]
+                .iter()
+                .any(|flag| flag.load(Ordering::Acquire))
         };
         while is_busy() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -68,10 +68,14 @@ impl Checkpoint {
     }
 
     /// [`Self::retain`] in a task of its own, so that no batch waits for it. What fails is logged
-    /// and tried again at the next call.
+    /// and tried again at the next call; a call while one is still at it does nothing.
     pub fn retain_beside(&self, min_batches: u64, cold_batch: Option<u64>) {
+        if self.shared.beside.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let checkpoint = self.clone();
         tokio::spawn(async move {
+            let _turn = Turn(&checkpoint.shared.beside);
             if let Err(error) = checkpoint.retain(min_batches, cold_batch).await {
                 tracing::warn!(location = checkpoint.location(), %error, "could not clean the checkpoint");
             }
