@@ -61,7 +61,6 @@ fn aggregates() {
         "SELECT n, count(*) AS c FROM (SELECT k, count(*) AS n FROM t GROUP BY k) x GROUP BY n",
         "SELECT k, s, count(*) AS n FROM t GROUP BY ROLLUP (k, s)",
         "SELECT DISTINCT ON (k) k, v, s FROM t ORDER BY k, v, s",
-        "SELECT k, array_agg(v) AS l FROM (SELECT k, v FROM t ORDER BY v DESC) x GROUP BY k",
     ]);
 }
 

@@ -12,15 +12,6 @@ use crate::catalog::definition::EmitMode;
 use crate::dataflow::aggregate::{AggregateCall, AggregateRequest, EventTimeGroup};
 use crate::error::Result;
 
-/// Functions whose result is in, or chosen by, the order of their input.
-const COLLECTS_IN_ORDER: [&str; 5] = [
-    "array_agg",
-    "string_agg",
-    "first_value",
-    "last_value",
-    "nth_value",
-];
-
 impl Translator<'_> {
     pub(super) fn aggregate(
         &mut self,
@@ -34,11 +25,6 @@ impl Translator<'_> {
             .any(|e| matches!(e, Expr::GroupingSet(_)));
         if sets {
             return self.recompute_node(plan);
-        }
-        if self.follows_input_order(aggregate)?
-            && let Some(node) = self.ordered_aggregate(plan, &aggregate.input)?
-        {
-            return Ok(node);
         }
         let input = self.node(&aggregate.input, Place::Below)?;
         let input_schema = aggregate.input.schema();
@@ -124,18 +110,6 @@ impl Translator<'_> {
             event_time,
             emit,
         })
-    }
-
-    /// A call without an ORDER BY of its own depends on the order of its input.
-    fn follows_input_order(&self, aggregate: &Aggregate) -> Result<bool> {
-        for expression in &aggregate.aggr_expr {
-            let call = self.aggregate_call(expression, aggregate)?.expr;
-            let ordered = !call.order_bys().is_empty();
-            if !ordered && COLLECTS_IN_ORDER.contains(&call.fun().name()) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn aggregate_call(&self, expression: &Expr, aggregate: &Aggregate) -> Result<AggregateCall> {

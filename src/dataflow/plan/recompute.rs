@@ -108,22 +108,6 @@ impl Translator<'_> {
         self.add_recompute(plan, over_ports, ports, partition, properties)
     }
 
-    /// An aggregation whose result follows the ORDER BY of its subquery, such as
-    /// `array_agg`; `None` when the input is not ordered.
-    pub(super) fn ordered_aggregate(
-        &mut self,
-        plan: &LogicalPlan,
-        input: &LogicalPlan,
-    ) -> Result<Option<usize>> {
-        let mut ports = Ports::default();
-        let Some(ordered) = self.ordered(input, &mut ports)? else {
-            return Ok(None);
-        };
-        let over_ports = plan.with_new_exprs(plan.expressions(), vec![ordered])?;
-        let node = self.add_recompute(plan, over_ports, ports, None, Properties::default())?;
-        Ok(Some(node))
-    }
-
     /// LIMIT with the ORDER BY below it, made total by all columns, so that the same rows remain
     /// whatever order they came in.
     pub(super) fn limit(&mut self, limit: &Limit) -> Result<usize> {
@@ -225,7 +209,7 @@ impl Translator<'_> {
                 .collect(),
             partition,
             schema: Arc::clone(original.schema().inner()),
-            state: self.recompute_state(),
+            state: self.recompute_state.clone(),
             replan,
         };
         let kind = NodeKind::Recompute(Box::new(spec));
