@@ -448,6 +448,18 @@ impl Operator for AggregateOperator {
         }
     }
 
+    fn state_tables(&self) -> Vec<TableId> {
+        let multisets = self.shared.plan.multisets.iter().map(|plan| plan.table);
+        [
+            self.shared.groups_table,
+            self.ends_table,
+            self.statistics_table,
+        ]
+        .into_iter()
+        .chain(multisets)
+        .collect()
+    }
+
     fn statistics(&self) -> OperatorStatistics {
         self.statistics.clone()
     }
