@@ -45,7 +45,7 @@ pub fn segments(file: &PlannedFile, location: &Location, format: &Format) -> Vec
         && matches!(location, Location::Local { .. })
         && file.skipped.is_none();
     if !divisible || size < 2 * SEGMENT_BYTES {
-        return vec![0..size];
+        return std::iter::once(0..size).collect();
     }
     let count = size / SEGMENT_BYTES;
     (0..count)
