@@ -14,7 +14,8 @@
 mod lock;
 mod parts;
 mod seams;
-
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;

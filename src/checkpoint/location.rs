@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -121,6 +122,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<LocationState>,
     /// A merge of runs is going on.
     pub(super) merging: AtomicBool,
+    /// A retention is going on.
+    pub(super) retaining: AtomicBool,
 }
 
 /// What is at the location, as far as it is known.
@@ -503,8 +506,12 @@ impl Checkpoint {
     /// is empty then: nothing more may be written through this handle.
     pub async fn archive(self) -> Result<String> {
         self.shared.lease.check().await?;
-        while self.shared.merging.load(Ordering::Acquire) {
-            tokio::task::yield_now().await;
+        let is_busy = || {
+            let shared = &self.shared;
+            shared.merging.load(Ordering::Acquire) || shared.retaining.load(Ordering::Acquire)
+        };
+        while is_busy() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let label = archive_label(&self.shared.clock);
         let mut paths: Vec<String> = self

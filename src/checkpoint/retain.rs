@@ -6,7 +6,7 @@
 //! does.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::decide::{plan_run_merge, retention_cutoff};
 use super::format::{self, CommitFile, Manifest};
@@ -19,11 +19,30 @@ use crate::error::Result;
 const SLACK_DIVISOR: u64 = 8;
 const SLACK_BATCHES_MAX: u64 = 64;
 
+/// The right to do what only one may do at a time; also a cancelled call gives it back.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(flag: &'a AtomicBool) -> Option<Self> {
+        (!flag.swap(true, Ordering::AcqRel)).then_some(Self(flag))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Checkpoint {
     /// Deletes what the newest `min_batches` commits do not need, and merges runs where many of
     /// one size are. Call it after commits, beside the next batch. `cold_batch` is the local cold
-    /// tier's: only below it may a merge leave out tombstones. Returns the files deleted.
+    /// tier's: only below it may a merge leave out tombstones. Returns the files deleted; does
+    /// nothing while an earlier call is still at it.
     pub async fn retain(&self, min_batches: u64, cold_batch: Option<u64>) -> Result<u64> {
+        let Some(_turn) = Turn::take(&self.shared.retaining) else {
+            return Ok(0);
+        };
         self.shared.state.lock().cold_batch = cold_batch;
         self.merge_runs().await?;
         let cutoff = {
@@ -99,13 +118,10 @@ impl Checkpoint {
     /// Merges eight or more neighbouring runs of one size into one, if there are such. Returns
     /// whether it did. Only one merge runs at a time.
     pub async fn merge_runs(&self) -> Result<bool> {
-        let merging = &self.shared.merging;
-        if merging.swap(true, Ordering::AcqRel) {
+        let Some(_turn) = Turn::take(&self.shared.merging) else {
             return Ok(false);
-        }
-        let result = self.merge_planned().await;
-        merging.store(false, Ordering::Release);
-        result
+        };
+        self.merge_planned().await
     }
 
     async fn merge_planned(&self) -> Result<bool> {

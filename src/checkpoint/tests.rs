@@ -28,7 +28,9 @@ fn run_of_keys(keys: impl IntoIterator<Item = u64>, value: Option<&[u8]>) -> Run
     builder.finish()
 }
 
-fn sample_files() -> Vec<(Vec<u8>, fn(&[u8]) -> Result<(), Unreadable>)> {
+type Decode = fn(&[u8]) -> Result<(), Unreadable>;
+
+fn sample_files() -> Vec<(Vec<u8>, Decode)> {
     let entry = entry_of(7, 3, 9);
     let commit = CommitFile {
         pipeline_id: Uuid::from_u128(1),
@@ -593,6 +595,50 @@ async fn source_logs_keep_entries_and_compact_them() {
     let error = log.load_all().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.primary().contains("batch 4"), "{error}");
+}
+
+/// The whole way over a real S3 protocol: `TIDEMILL_TEST_S3=s3://bucket/prefix`, the endpoint and
+/// credentials in `AWS_…`.
+#[tokio::test]
+#[ignore = "needs an S3 store in TIDEMILL_TEST_S3"]
+async fn a_checkpoint_on_s3_is_fenced_retained_and_resumed() {
+    let url = std::env::var("TIDEMILL_TEST_S3").expect("TIDEMILL_TEST_S3 names the store");
+    let location = format!("{url}/{}", Uuid::new_v4());
+    let clock = ManualClock::at(1_000_000);
+    let shared_clock: ClockRef = clock.clone();
+    let (first, resume) = open_at(&location, &shared_clock, None).await.unwrap();
+    assert_eq!(resume, Resume::Fresh);
+    for batch_id in 0..25 {
+        let run = run_of_keys([batch_id, 100], Some(b"v"));
+        commit_batch(&first, batch_id, &run).await.unwrap();
+        first.retain(4, None).await.unwrap();
+    }
+    first.write_offsets(&entry_of(25, 25, 26)).await.unwrap();
+    let error = open_at(&location, &shared_clock, Some(24))
+        .await
+        .unwrap_err();
+    assert_eq!(error.sqlstate(), "55006");
+    clock.advance_us(31_000_000);
+    let (second, resume) = open_at(&location, &shared_clock, Some(24)).await.unwrap();
+    let point = resume_point(resume);
+    assert_eq!(point.last_commit.unwrap().batch_id, 24);
+    assert_eq!(point.replay, [entry_of(25, 25, 26)]);
+    assert_eq!(load_keys(&second, 24).await.unwrap().len(), 26);
+    let error = commit_batch(&first, 25, &Run::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    commit_batch(&second, 25, &run_of_keys([7], None))
+        .await
+        .unwrap();
+    second.renew_lease().await.unwrap();
+    drop(second);
+    let (third, _) = open_at(&location, &shared_clock, Some(25)).await.unwrap();
+    assert_eq!(load_keys(&third, 25).await.unwrap().len(), 25);
+    assert!(third.stats().files < 40, "{:?}", third.stats());
+    third.archive().await.unwrap();
+    assert_eq!(
+        open_at(&location, &shared_clock, None).await.unwrap().1,
+        Resume::Fresh
+    );
 }
 
 /// Prints the time of a batch of one row; run with `--ignored --nocapture` on a quiet machine.

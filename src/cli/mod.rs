@@ -41,7 +41,12 @@ struct Settings {
     #[arg(long, global = true, env = "TIDEMILL_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
     /// Memory for state and queries, such as 1GiB [default: 1GiB]
-    #[arg(long, global = true, env = "TIDEMILL_MEMORY_LIMIT", value_name = "BYTES")]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEMILL_MEMORY_LIMIT",
+        value_name = "BYTES"
+    )]
     memory_limit: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, global = true, env = "TIDEMILL_CONFIG", value_name = "FILE")]
@@ -50,7 +55,12 @@ struct Settings {
     #[arg(long, global = true, env = "TIDEMILL_LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<String>,
     /// How it is logged: text or json [default: text]
-    #[arg(long, global = true, env = "TIDEMILL_LOG_FORMAT", value_name = "FORMAT")]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEMILL_LOG_FORMAT",
+        value_name = "FORMAT"
+    )]
     log_format: Option<String>,
 }
 
@@ -233,7 +243,14 @@ mod tests {
 
     #[test]
     fn data_and_connect_exclude_each_other() {
-        let both = ["tidemill", "sql", "--data", "d", "--connect", "postgres://localhost"];
+        let both = [
+            "tidemill",
+            "sql",
+            "--data",
+            "d",
+            "--connect",
+            "postgres://localhost",
+        ];
         assert!(Arguments::try_parse_from(both).is_err());
     }
 }

@@ -183,6 +183,11 @@ impl Bag {
         }
     }
 
+    /// The tables it is kept in.
+    pub fn tables(&self) -> [TableId; 2] {
+        [self.table, self.counter]
+    }
+
     /// Adds `weight` copies of `row` under `key`.
     pub fn add(&mut self, key: &[u8], row: &[u8], weight: i64) {
         self.pending.push(key, row);
@@ -403,8 +408,8 @@ impl BagReader {
     /// Moves to the next row; false at the end.
     pub fn advance(&mut self) -> Result<bool> {
         loop {
-            let settled = (self.settled_at < self.settled_end)
-                .then(|| self.settled.key(self.settled_at));
+            let settled =
+                (self.settled_at < self.settled_end).then(|| self.settled.key(self.settled_at));
             let stored = match &self.scan {
                 Some(scan) if self.scan_valid => Some(scan.key()),
                 _ => None,

@@ -48,7 +48,10 @@ fn pick(
     changes: &[ChangeBatch],
     chosen: &[(usize, usize, i64)],
 ) -> Result<ChangeBatch> {
-    let places: Vec<(usize, usize)> = chosen.iter().map(|(batch, row, _)| (*batch, *row)).collect();
+    let places: Vec<(usize, usize)> = chosen
+        .iter()
+        .map(|(batch, row, _)| (*batch, *row))
+        .collect();
     let columns = (0..schema.fields().len())
         .map(|column| {
             let parts: Vec<&dyn datafusion::arrow::array::Array> = changes
@@ -78,11 +81,7 @@ pub fn under_schema(change: ChangeBatch, schema: &SchemaRef) -> Result<ChangeBat
     if Arc::ptr_eq(&change.schema(), schema) {
         return Ok(change);
     }
-    let rows = rebatch(
-        schema,
-        change.rows().columns().to_vec(),
-        change.num_rows(),
-    )?;
+    let rows = rebatch(schema, change.rows().columns().to_vec(), change.num_rows())?;
     Ok(change.with_rows(rows))
 }
 
@@ -96,7 +95,10 @@ mod tests {
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
         let rows =
             RecordBatch::try_new(schema.clone(), vec![Arc::new(Int64Array::from(values))]).unwrap();
-        (schema, ChangeBatch::weighted(rows, Int64Array::from(weights)))
+        (
+            schema,
+            ChangeBatch::weighted(rows, Int64Array::from(weights)),
+        )
     }
 
     #[test]
@@ -108,7 +110,12 @@ mod tests {
         assert_eq!(sum.len(), 1);
         let column = sum[0].rows().column(0).as_primitive::<Int64Type>();
         let rows: Vec<(Option<i64>, i64)> = (0..column.len())
-            .map(|i| (column.is_valid(i).then(|| column.value(i)), sum[0].weight(i)))
+            .map(|i| {
+                (
+                    column.is_valid(i).then(|| column.value(i)),
+                    sum[0].weight(i),
+                )
+            })
             .collect();
         assert_eq!(rows, vec![(Some(1), 2), (None, 1), (Some(3), -4)]);
     }

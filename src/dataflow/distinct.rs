@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::bag::{Bag, SettledRows};
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::numbers::BatchNumbers;
+use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::RowCodec;
 use crate::error::Result;
@@ -74,7 +74,10 @@ impl Operator for Distinct {
             .collect();
         for chunk in crossed.chunks(ROWS_PER_BATCH) {
             let rows = self.codec.decode(chunk.iter().map(|i| settled.key(*i)))?;
-            out.push(change_of(rows, chunk.iter().map(|i| crossing(&settled, *i))));
+            out.push(change_of(
+                rows,
+                chunk.iter().map(|i| crossing(&settled, *i)),
+            ));
         }
         self.numbers.of(context).output_rows += crossed.len() as u64;
         Ok(())
@@ -82,6 +85,10 @@ impl Operator for Distinct {
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
         self.bag.drain(&context.snapshot)
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        self.bag.tables().to_vec()
     }
 
     fn reset(&mut self) {

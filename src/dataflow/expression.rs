@@ -13,9 +13,7 @@ use crate::error::{Error, Result};
 
 /// The values of an expression, one per row.
 pub fn evaluate(expression: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<ArrayRef> {
-    Ok(expression
-        .evaluate(rows)?
-        .into_array(rows.num_rows())?)
+    Ok(expression.evaluate(rows)?.into_array(rows.num_rows())?)
 }
 
 /// The values of several expressions.

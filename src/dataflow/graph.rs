@@ -22,7 +22,7 @@ use super::consolidate::{consolidate, under_schema};
 use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorStatistics};
 use super::plan::{InputSpec, NodeKind, ViewPlan};
 use super::rows::{RowCodec, rebatch};
-use super::view_storage::{ViewLayout, ViewStorage};
+use super::view_storage::{ViewLayout, ViewStorage, count_table, rows_table};
 use crate::clock::ClockRef;
 use crate::error::{Error, Result};
 use crate::state::{Run, TableId};
@@ -77,6 +77,8 @@ pub struct Dataflow {
     /// In an order in which each view comes after those it reads.
     views: Vec<View>,
     clock: Option<ClockRef>,
+    /// State of removed views, to be dropped with the next batch.
+    dropped: BTreeSet<TableId>,
 }
 
 impl Dataflow {
@@ -100,13 +102,21 @@ impl Dataflow {
                 plan.name
             )));
         }
-        self.views.push(View::new(plan)?);
+        let view = View::new(plan)?;
+        for table in view.tables() {
+            self.dropped.remove(&table);
+        }
+        self.views.push(view);
         Ok(())
     }
 
-    /// Removes a view; nothing happens if there is none of that name.
+    /// Removes a view; nothing happens if there is none of that name. The next batch drops its
+    /// state.
     pub fn remove_view(&mut self, name: &str) {
-        self.views.retain(|view| view.plan.name != name);
+        if let Some(index) = self.index_of(name) {
+            let view = self.views.remove(index);
+            self.dropped.extend(view.tables());
+        }
     }
 
     /// The plans of the views, in the order they run.
@@ -253,11 +263,16 @@ impl Dataflow {
             return Err(Error::internal(format!("two operators share {table:?}")));
         }
         result.run = Run::concat(runs.into_iter().map(|(_, run)| run).collect());
+        if !self.dropped.is_empty() {
+            let dropped: Vec<TableId> = self.dropped.iter().copied().collect();
+            result.run.drop_tables(&dropped);
+        }
         Ok(result)
     }
 
     /// The batch is durable and applied to the store.
     pub fn committed(&mut self) {
+        self.dropped.clear();
         for view in &mut self.views {
             if let Some(storage) = &mut view.storage {
                 storage.committed();
@@ -317,7 +332,8 @@ impl Dataflow {
 
     /// Columns of a view.
     pub fn view_schema(&self, name: &str) -> Option<SchemaRef> {
-        self.index_of(name).map(|index| self.views[index].plan.schema.clone())
+        self.index_of(name)
+            .map(|index| self.views[index].plan.schema.clone())
     }
 
     /// Key columns of a view, if no two of its rows share them; and whether it only ever grows.
@@ -368,7 +384,11 @@ impl View {
         Ok(Self {
             codec: RowCodec::new(plan.schema.clone())?,
             storage: if plan.stored {
-                Some(ViewStorage::new(&plan.state_name, plan.schema.clone(), layout)?)
+                Some(ViewStorage::new(
+                    &plan.state_name,
+                    plan.schema.clone(),
+                    layout,
+                )?)
             } else {
                 None
             },
@@ -378,6 +398,14 @@ impl View {
             emitted: Vec::new(),
             passed_on: 0,
         })
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        let operators = self.nodes.iter().flat_map(|node| node.operator.tables());
+        let state_name = &self.plan.state_name;
+        operators
+            .chain([rows_table(state_name), count_table(state_name)])
+            .collect()
     }
 
     fn reads(&self, relation: &str) -> bool {
@@ -404,9 +432,14 @@ impl View {
             let places = projection
                 .iter()
                 .map(|wanted| {
-                    columns.iter().position(|column| column == wanted).ok_or_else(|| {
-                        Error::internal(format!("column {wanted} of \"{relation}\" was not read"))
-                    })
+                    columns
+                        .iter()
+                        .position(|column| column == wanted)
+                        .ok_or_else(|| {
+                            Error::internal(format!(
+                                "column {wanted} of \"{relation}\" was not read"
+                            ))
+                        })
                 })
                 .collect::<Result<Vec<_>>>()?;
             let arrays = places
@@ -449,8 +482,7 @@ impl View {
                 continue;
             }
             if node == self.plan.root() {
-                self.emitted
-                    .push(under_schema(change, &self.plan.schema)?);
+                self.emitted.push(under_schema(change, &self.plan.schema)?);
                 continue;
             }
             for consumer in 0..self.nodes[node].consumers.len() {
@@ -490,7 +522,10 @@ impl View {
     }
 
     fn late_rows(&self) -> u64 {
-        let late = self.nodes.iter().map(|node| node.operator.statistics().late_rows);
+        let late = self
+            .nodes
+            .iter()
+            .map(|node| node.operator.statistics().late_rows);
         late.sum()
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod aggregate;
 pub mod bag;
+pub mod batch_numbers;
 pub mod change;
 pub mod consolidate;
 pub mod distinct;
@@ -20,7 +21,6 @@ pub mod graph;
 pub mod join;
 pub mod measure;
 pub mod number;
-pub mod numbers;
 pub mod operator;
 pub mod plan;
 pub mod recompute;
@@ -33,3 +33,5 @@ pub mod view_storage;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_windows;

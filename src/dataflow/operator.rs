@@ -93,6 +93,11 @@ pub trait Operator: Send {
         Ok(Vec::new())
     }
 
+    /// Its state tables, so that they can be dropped with it.
+    fn tables(&self) -> Vec<TableId> {
+        Vec::new()
+    }
+
     /// The batch is durable and applied: caches now agree with the store.
     fn committed(&mut self) {}
 

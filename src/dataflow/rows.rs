@@ -11,9 +11,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, RecordBatch, RecordBatchOptions,
 };
 use datafusion::arrow::compute;
-use datafusion::arrow::datatypes::{
-    DataType, Float16Type, Float32Type, Float64Type, SchemaRef,
-};
+use datafusion::arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, SchemaRef};
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
 
 use crate::error::{Error, Result};
@@ -57,10 +55,7 @@ impl RowCodec {
     }
 
     /// Decodes rows that this codec (or one of an equal schema) encoded.
-    pub fn decode<'a>(
-        &self,
-        rows: impl ExactSizeIterator<Item = &'a [u8]>,
-    ) -> Result<RecordBatch> {
+    pub fn decode<'a>(&self, rows: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<RecordBatch> {
         let count = rows.len();
         if self.schema.fields().is_empty() {
             return rebatch(&self.schema, Vec::new(), count);
@@ -113,7 +108,10 @@ fn encode(converter: &RowConverter, columns: &[ArrayRef]) -> Result<EncodedRows>
 }
 
 fn without_negative_zero(column: &ArrayRef) -> ArrayRef {
-    fn positive<T: ArrowPrimitiveType>(column: &ArrayRef, add: impl Fn(T::Native) -> T::Native) -> ArrayRef {
+    fn positive<T: ArrowPrimitiveType>(
+        column: &ArrayRef,
+        add: impl Fn(T::Native) -> T::Native,
+    ) -> ArrayRef {
         Arc::new(column.as_primitive::<T>().unary::<_, T>(add))
     }
     match column.data_type() {
@@ -121,7 +119,11 @@ fn without_negative_zero(column: &ArrayRef) -> ArrayRef {
         DataType::Float32 => positive::<Float32Type>(column, |v| v + 0.0),
         DataType::Float64 => positive::<Float64Type>(column, |v| v + 0.0),
         DataType::Float16 => positive::<Float16Type>(column, |v| {
-            if v.to_bits() == 0x8000 { Default::default() } else { v }
+            if v.to_bits() == 0x8000 {
+                Default::default()
+            } else {
+                v
+            }
         }),
         _ => column.clone(),
     }
@@ -172,9 +174,7 @@ mod tests {
         let codec = RowCodec::new(schema).unwrap();
         let encoded = codec.encode(&batch).unwrap();
         assert!(encoded.row(1) < encoded.row(0) && encoded.row(0) < encoded.row(2));
-        let back = codec
-            .decode((0..3).map(|i| encoded.row(i)))
-            .unwrap();
+        let back = codec.decode((0..3).map(|i| encoded.row(i))).unwrap();
         assert_eq!(back, batch);
     }
 

@@ -10,7 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use super::change::ChangeBatch;
 use super::expression::{evaluate_all, evaluate_condition};
-use super::numbers::BatchNumbers;
+use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::rebatch;
 use crate::error::Result;

@@ -12,7 +12,10 @@ use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as PlannedStatement;
+use datafusion::sql::sqlparser::ast;
 
 use super::change::ChangeBatch;
 use super::consolidate::consolidate;
@@ -22,7 +25,9 @@ use super::plan::{InputProperties, ViewPlan, ViewRequest, plan_view};
 use super::rows::RowCodec;
 use crate::catalog::definition::EmitMode;
 use crate::error::Result;
-use crate::state::{MemoryBudget, StateStore, StateStoreOptions};
+use crate::sql::context::{ContextOptions, new_session_context};
+use crate::sql::statement::Statement;
+use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions};
 
 /// A small generator of reproducible numbers (splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
 pub struct Random(u64);
@@ -76,15 +81,17 @@ pub struct Harness {
     relations: BTreeMap<String, Relation>,
     views: Vec<(String, TestView)>,
     batch_id: u64,
+    last_run: Arc<Run>,
     /// Watermark of the next batches.
     pub watermark: Option<i64>,
 }
 
 fn session() -> SessionContext {
-    let config = SessionConfig::new()
-        .with_target_partitions(1)
-        .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
-    SessionContext::new_with_config(config)
+    new_session_context(ContextOptions {
+        target_partitions: Some(1),
+        ..ContextOptions::default()
+    })
+    .unwrap()
 }
 
 /// A schema of nullable columns: `k`, `v` BIGINT and `s` TEXT.
@@ -112,10 +119,13 @@ impl Harness {
             budget,
             dataflow: Dataflow::new(),
             context: session(),
-            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap(),
             relations: BTreeMap::new(),
             views: Vec::new(),
             batch_id: 0,
+            last_run: Arc::default(),
             watermark: None,
         }
     }
@@ -144,6 +154,7 @@ impl Harness {
                 append_only: false,
                 watermark_column: None,
                 primary_key: None,
+                event_time: Vec::new(),
             },
         );
     }
@@ -156,7 +167,7 @@ impl Harness {
     /// Plans a view without adding it.
     pub fn plan(&self, name: &str, sql: &str, emit: EmitMode) -> Result<ViewPlan> {
         let state = self.context.state();
-        let plan = self.runtime.block_on(state.create_logical_plan(sql))?;
+        let plan = self.bind_query(sql)?;
         let inputs = |relation: &str| {
             if let Some(relation) = self.relations.get(relation) {
                 return Some(relation.properties.clone());
@@ -167,6 +178,7 @@ impl Harness {
                 append_only: view.plan.append_only,
                 watermark_column: None,
                 primary_key: view.plan.key.clone(),
+                event_time: view.plan.event_time.clone(),
             })
         };
         plan_view(&ViewRequest {
@@ -178,6 +190,19 @@ impl Harness {
             inputs: &inputs,
             emit,
         })
+    }
+
+    /// The bound plan of a query, as a session makes it.
+    fn bind_query(&self, sql: &str) -> Result<LogicalPlan> {
+        let (statement, _) = crate::sql::parse(sql)?.remove(0);
+        let Statement::Query(query) = statement else {
+            panic!("{sql} is no query");
+        };
+        let query = crate::sql::rewrite::rewrite_query(*query)?;
+        let statement = ast::Statement::Query(Box::new(query));
+        let statement = PlannedStatement::Statement(Box::new(statement));
+        let state = self.context.state();
+        Ok(self.runtime.block_on(state.statement_to_plan(statement))?)
     }
 
     /// Adds a view.
@@ -214,6 +239,12 @@ impl Harness {
         self.try_batch(changes).unwrap()
     }
 
+    /// Runs one batch to its commit; what it wrote.
+    pub fn batch_run(&mut self, changes: Vec<(&str, ChangeBatch)>) -> Arc<Run> {
+        self.batch(changes);
+        self.last_run.clone()
+    }
+
     /// As [`Self::batch`]; a failed batch leaves no trace.
     pub fn try_batch(&mut self, changes: Vec<(&str, ChangeBatch)>) -> Result<BatchResult> {
         let context = self.batch_context();
@@ -225,7 +256,8 @@ impl Harness {
             }
         };
         let run = std::mem::take(&mut result.run);
-        self.store.apply(self.batch_id, Arc::new(run))?;
+        self.last_run = Arc::new(run);
+        self.store.apply(self.batch_id, self.last_run.clone())?;
         self.dataflow.committed();
         self.batch_id += 1;
         for (relation, change) in changes {
@@ -291,8 +323,9 @@ impl Harness {
 
     /// What DataFusion answers now.
     fn answer(&self, view: &TestView) -> Vec<RecordBatch> {
+        let plan = self.bind_query(&view.sql).unwrap();
         self.runtime.block_on(async {
-            let query = self.context.sql(&view.sql).await.unwrap();
+            let query = self.context.execute_logical_plan(plan).await.unwrap();
             query.collect().await.unwrap()
         })
     }
@@ -366,7 +399,9 @@ impl RandomTable {
         let mut entries = Vec::new();
         for _ in 0..random.below(size + 1) {
             if self.deletes && !self.rows.is_empty() && random.one_in(3) {
-                let row = self.rows.swap_remove(random.below(self.rows.len() as u64) as usize);
+                let row = self
+                    .rows
+                    .swap_remove(random.below(self.rows.len() as u64) as usize);
                 entries.push((row, -1));
             } else {
                 let null = |random: &mut Random| random.one_in(6);

@@ -4,6 +4,7 @@ use super::plan::InputProperties;
 use super::testing::{Harness, check_queries, kvs, kvs_schema};
 use crate::catalog::definition::EmitMode;
 use crate::error::sqlstate;
+use crate::state::TableId;
 
 fn check(queries: &[&str]) {
     for seed in 0..4 {
@@ -23,6 +24,7 @@ fn stateless_plans() {
         "SELECT 1 AS one, 'a' AS a",
         "SELECT * FROM (VALUES (1, 'x'), (2, 'y')) AS c(a, b)",
         "SELECT k, 7 AS c FROM t UNION ALL SELECT 1, 2",
+        "SELECT t.k, t.s FROM t JOIN generate_series(1, 3) AS g(n) ON t.k = g.n",
     ]);
 }
 
@@ -191,9 +193,41 @@ fn a_failed_batch_leaves_no_trace() {
         .try_batch(vec![("t", bad.clone()), ("u", bad)])
         .unwrap_err();
     assert!(error.primary().contains("\"q\""), "{error}");
+    assert_eq!(error.sqlstate(), sqlstate::DIVISION_BY_ZERO, "{error}");
     let next = kvs(&[((Some(3), Some(5), None), 1)]);
     harness.batch(vec![("t", next.clone()), ("u", next)]);
     harness.check();
+}
+
+#[test]
+fn a_removed_view_leaves_no_state() {
+    let mut harness = Harness::new();
+    harness.table("t");
+    harness.view("keep", "SELECT DISTINCT k FROM t");
+    harness.view(
+        "gone",
+        "SELECT t.k, x.n, sum(x.n) OVER (PARTITION BY t.k) AS w FROM t JOIN \
+         (SELECT k, count(*) AS n, min(v) AS l FROM t GROUP BY k) x ON t.k = x.k",
+    );
+    let row = kvs(&[((Some(1), Some(2), None), 1), ((Some(2), None, None), 3)]);
+    let first = harness.batch_run(vec![("t", row.clone())]);
+    let mut written: Vec<TableId> = (0..first.len())
+        .map(|i| TableId(u64::from_be_bytes(first.key(i)[..8].try_into().unwrap())))
+        .collect();
+    written.dedup();
+    harness.dataflow.remove_view("gone");
+    let second = harness.batch_run(vec![("t", row)]);
+    let (kept, gone): (Vec<TableId>, Vec<TableId>) = written
+        .into_iter()
+        .partition(|table| !second.drops_table(*table));
+    let keep = [
+        TableId::from_name("keep/distinct_0/rows"),
+        TableId::from_name("keep/distinct_0/rows/count"),
+        TableId::from_name("keep/view_rows"),
+        TableId::from_name("keep/view_count"),
+    ];
+    assert!(kept.iter().all(|table| keep.contains(table)), "{kept:?}");
+    assert!(gone.len() > 8 && gone.iter().all(|table| !keep.contains(table)));
 }
 
 #[test]
@@ -203,8 +237,14 @@ fn what_cannot_be_a_view_is_refused() {
     let plan = |sql| harness.plan("v", sql, EmitMode::OnUpdate);
     for (sql, name) in [
         ("SELECT random() AS r FROM t", "random"),
-        ("SELECT k FROM t WHERE now() > TIMESTAMP '2020-01-01'", "now"),
-        ("SELECT k FROM t WHERE v > (SELECT max(v) * random() FROM t)", "random"),
+        (
+            "SELECT k FROM t WHERE now() > TIMESTAMP '2020-01-01'",
+            "now",
+        ),
+        (
+            "SELECT k FROM t WHERE v > (SELECT max(v) * random() FROM t)",
+            "random",
+        ),
     ] {
         let error = plan(sql).unwrap_err();
         assert_eq!(error.sqlstate(), sqlstate::FEATURE_NOT_SUPPORTED, "{error}");
@@ -227,6 +267,7 @@ fn plans_tell_keys_and_append_only() {
             append_only: true,
             watermark_column: Some(1),
             primary_key: None,
+            event_time: Vec::new(),
         },
     );
     harness.relation(
@@ -236,16 +277,14 @@ fn plans_tell_keys_and_append_only() {
             append_only: false,
             watermark_column: None,
             primary_key: Some(vec![0]),
+            event_time: Vec::new(),
         },
     );
     let plan = |sql| harness.plan("v", sql, EmitMode::OnUpdate).unwrap();
     let stream = plan("SELECT v, k FROM s WHERE k > 1");
     assert!(stream.append_only);
     assert_eq!(stream.key, None);
-    assert_eq!(
-        stream.event_time[0].map(|time| time.closes_after),
-        Some(0)
-    );
+    assert_eq!(stream.event_time[0].map(|time| time.closes_after), Some(0));
     assert_eq!(plan("SELECT s, k FROM p").key, Some(vec![1]));
     assert_eq!(plan("SELECT s FROM p").key, None);
     let joined = plan("SELECT p.k, q.s FROM p JOIN p q ON p.v = q.k");

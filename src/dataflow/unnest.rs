@@ -46,9 +46,7 @@ impl<'a> List<'a> {
                     let offsets = list.value_offsets();
                     (
                         list.values().clone(),
-                        Box::new(|i| {
-                            (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)
-                        }),
+                        Box::new(|i| (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)),
                     )
                 }
                 DataType::LargeList(_) => {
@@ -56,9 +54,7 @@ impl<'a> List<'a> {
                     let offsets = list.value_offsets();
                     (
                         list.values().clone(),
-                        Box::new(|i| {
-                            (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)
-                        }),
+                        Box::new(|i| (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)),
                     )
                 }
                 DataType::FixedSizeList(_, size) => {
@@ -70,7 +66,9 @@ impl<'a> List<'a> {
                     )
                 }
                 other => {
-                    return Err(Error::internal(format!("cannot unnest a column of {other}")));
+                    return Err(Error::internal(format!(
+                        "cannot unnest a column of {other}"
+                    )));
                 }
             };
         Ok(Self {
@@ -124,9 +122,7 @@ impl Transform for Unnest {
             repeat.extend(std::iter::repeat_n(row as u64, count));
             for (list, elements) in lists.iter().zip(&mut elements) {
                 let (start, length) = list.range_of(row);
-                elements.extend(
-                    (0..count).map(|i| (i < length).then_some((start + i) as u64)),
-                );
+                elements.extend((0..count).map(|i| (i < length).then_some((start + i) as u64)));
             }
         }
         let repeat = UInt64Array::from(repeat);

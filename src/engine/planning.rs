@@ -26,6 +26,7 @@ impl ViewRegistry {
             append_only: plan.append_only,
             watermark_column: None,
             primary_key: plan.key.clone(),
+            event_time: plan.event_time.clone(),
         };
         self.views.write().insert(name.to_owned(), properties);
     }
@@ -86,6 +87,7 @@ fn input_properties(
                 append_only: true,
                 watermark_column,
                 primary_key: None,
+                event_time: Vec::new(),
             })
         }
         Definition::Table(table) => {
@@ -97,6 +99,7 @@ fn input_properties(
                 append_only: false,
                 watermark_column: None,
                 primary_key: key.filter(|k| !k.is_empty()),
+                event_time: Vec::new(),
             })
         }
         Definition::MaterializedView(_) => registry.get(name),

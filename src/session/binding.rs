@@ -7,8 +7,8 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 
-use super::rows::SharedRows;
 use super::planning;
+use super::rows::SharedRows;
 use super::scope::StatementScope;
 use crate::database::DatabaseParts;
 use crate::error::{Error, ErrorKind, Result, sqlstate};

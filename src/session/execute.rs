@@ -140,13 +140,11 @@ impl Session {
 
     fn show_parameter(&self, name: &str) -> Result<StatementResult> {
         if name.eq_ignore_ascii_case("all") {
-            let rows = self.settings.all().into_iter().map(|s| {
-                vec![
-                    Some(s.name),
-                    Some(s.value),
-                    Some(s.description.to_owned()),
-                ]
-            });
+            let rows = self
+                .settings
+                .all()
+                .into_iter()
+                .map(|s| vec![Some(s.name), Some(s.value), Some(s.description.to_owned())]);
             return Ok(text_rows(&["name", "setting", "description"], rows, "SHOW"));
         }
         let value = self.settings.require(name)?;

@@ -182,8 +182,10 @@ pub(super) fn columns_of(plan: &LogicalPlan, names: &[String]) -> Result<Vec<Col
             .hint("Give one of them another name with AS."));
         }
         let sql_type = SqlType::from_field(field).ok_or_else(|| {
-            Error::unsupported(format!("column \"{name}\" has a type that cannot be stored"))
-                .hint("Cast it to a type that can, such as text.")
+            Error::unsupported(format!(
+                "column \"{name}\" has a type that cannot be stored"
+            ))
+            .hint("Cast it to a type that can, such as text.")
         })?;
         columns.push(ColumnDefinition {
             name,
@@ -223,7 +225,9 @@ pub(super) fn with_columns(plan: LogicalPlan, columns: &[ColumnDefinition]) -> R
             value.alias(&column.name)
         })
         .collect::<Vec<_>>();
-    Ok(LogicalPlanBuilder::from(plan).project(projection)?.build()?)
+    Ok(LogicalPlanBuilder::from(plan)
+        .project(projection)?
+        .build()?)
 }
 
 /// Plans the stored query of a view, with the columns it had when it was created.

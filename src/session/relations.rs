@@ -300,19 +300,22 @@ fn view_rows(context: ReadContext, name: String, columns: Vec<usize>) -> BatchSt
             }
         }
     });
-    let rows = stream::unfold((receiver, Some(reading)), |(mut receiver, mut reading)| async {
-        if let Some(batch) = receiver.recv().await {
-            return Some((batch.map_err(planning::external), (receiver, reading)));
-        }
-        // The sender is gone: at the end, or because the reading broke down.
-        match reading.take()?.await {
-            Ok(()) => None,
-            Err(failure) => Some((
-                Err(DataFusionError::External(Box::new(failure))),
-                (receiver, None),
-            )),
-        }
-    });
+    let rows = stream::unfold(
+        (receiver, Some(reading)),
+        |(mut receiver, mut reading)| async {
+            if let Some(batch) = receiver.recv().await {
+                return Some((batch.map_err(planning::external), (receiver, reading)));
+            }
+            // The sender is gone: at the end, or because the reading broke down.
+            match reading.take()?.await {
+                Ok(()) => None,
+                Err(failure) => Some((
+                    Err(DataFusionError::External(Box::new(failure))),
+                    (receiver, None),
+                )),
+            }
+        },
+    );
     rows.boxed()
 }
 

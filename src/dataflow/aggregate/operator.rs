@@ -427,6 +427,16 @@ impl Operator for AggregateOperator {
         }
     }
 
+    fn tables(&self) -> Vec<TableId> {
+        let own = [
+            self.shared.groups_table,
+            self.ends_table,
+            self.statistics_table,
+        ];
+        let multisets = self.shared.plan.multisets.iter().map(|m| m.table);
+        own.into_iter().chain(multisets).collect()
+    }
+
     fn wants_batch_at(&self, watermark: i64) -> bool {
         if !self.shared.emit_on_close {
             return false;

@@ -183,11 +183,7 @@ impl super::Side {
 }
 
 /// A row that is gone has no match count any more.
-fn forget_removed(
-    matches: &mut Bag,
-    changed: &SettledRows,
-    context: &BatchContext,
-) -> Result<()> {
+fn forget_removed(matches: &mut Bag, changed: &SettledRows, context: &BatchContext) -> Result<()> {
     let mut removed = ByteRows::default();
     for index in 0..changed.len() {
         if changed.new_weight(index) == 0 {

@@ -30,7 +30,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use super::bag::Bag;
 use super::change::ChangeBatch;
 use super::expression::evaluate_all;
-use super::numbers::BatchNumbers;
+use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;
@@ -271,6 +271,17 @@ impl Operator for Join {
         Ok(runs)
     }
 
+    fn tables(&self) -> Vec<TableId> {
+        let bags = self.sides.iter().flat_map(|side| {
+            [
+                Some(&side.rows),
+                side.totals.as_ref(),
+                side.matches.as_ref(),
+            ]
+        });
+        bags.flatten().flat_map(Bag::tables).collect()
+    }
+
     fn reset(&mut self) {
         self.bags().for_each(Bag::reset);
         self.numbers = BatchNumbers::default();
@@ -288,9 +299,13 @@ impl Operator for Join {
 impl Join {
     fn bags(&mut self) -> impl Iterator<Item = &mut Bag> {
         self.sides.iter_mut().flat_map(|side| {
-            [Some(&mut side.rows), side.totals.as_mut(), side.matches.as_mut()]
-                .into_iter()
-                .flatten()
+            [
+                Some(&mut side.rows),
+                side.totals.as_mut(),
+                side.matches.as_mut(),
+            ]
+            .into_iter()
+            .flatten()
         })
     }
 

@@ -1,8 +1,8 @@
 //! Translation of aggregations.
 
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 use datafusion::physical_expr::aggregate::LoweredAggregateBuilder;
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use std::sync::Arc;
 
 use super::event_time::{self, EventTime};
@@ -49,8 +49,12 @@ impl Translator<'_> {
             _ => EmitMode::OnUpdate,
         };
         if aggregate.aggr_expr.is_empty() && event_time.is_none() {
-            let groups =
-                self.project(input, &aggregate.group_expr, input_schema, &aggregate.schema)?;
+            let groups = self.project(
+                input,
+                &aggregate.group_expr,
+                input_schema,
+                &aggregate.schema,
+            )?;
             return Ok(self.distinct(groups, plan));
         }
         let name = self.next_name("aggregate");
@@ -66,7 +70,14 @@ impl Translator<'_> {
             event_time: lineage,
         };
         let kind = NodeKind::Aggregate(Box::new(request));
-        Ok(self.add_named(name, kind, vec![input], &aggregate.schema, detail, properties))
+        Ok(self.add_named(
+            name,
+            kind,
+            vec![input],
+            &aggregate.schema,
+            detail,
+            properties,
+        ))
     }
 
     fn aggregate_request(

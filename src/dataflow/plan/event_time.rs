@@ -67,16 +67,11 @@ pub fn of_expression(
     match expression {
         Expr::Column(column) => input[schema.maybe_index_of_column(column)?],
         Expr::Alias(alias) => of(&alias.expr),
-        Expr::Cast(cast) => {
-            is_followed(cast.field.data_type()).then(|| of(&cast.expr)).flatten()
-        }
+        Expr::Cast(cast) => is_followed(cast.field.data_type())
+            .then(|| of(&cast.expr))
+            .flatten(),
         Expr::BinaryExpr(binary) => match binary.op {
-            // A later value of the same window closes as much sooner after it.
-            Operator::Plus => match (of(&binary.left), of(&binary.right)) {
-                (Some(time), None) => time.shifted(-size_of(&binary.right)?),
-                (None, Some(time)) => time.shifted(-size_of(&binary.left)?),
-                _ => None,
-            },
+            Operator::Plus => sum(&of, &binary.left, &binary.right),
             Operator::Minus => of(&binary.left)?.shifted(size_of(&binary.right)?),
             _ => None,
         },
@@ -90,6 +85,9 @@ pub fn of_expression(
                 })
             };
             match call.name() {
+                // What the arithmetic that checks for overflow is called.
+                "checked_add" => sum(&of, argument(0)?, argument(1)?),
+                "checked_subtract" => of(argument(0)?)?.shifted(size_of(argument(1)?)?),
                 "tumble_start" => window(of(argument(0)?)?, size_of(argument(1)?)?, false),
                 "tumble_end" => window(of(argument(0)?)?, 0, false),
                 "hop_starts" => window(of(argument(0)?)?, size_of(argument(2)?)?, true),
@@ -106,7 +104,16 @@ pub fn of_expression(
         }
         _ => None,
     }
-    .filter(|time| !(time.list && matches!(expression, Expr::BinaryExpr(_))))
+}
+
+/// Lineage of a time plus a constant: the later value of the same window closes as much sooner
+/// after it.
+fn sum(of: &impl Fn(&Expr) -> Option<EventTime>, left: &Expr, right: &Expr) -> Option<EventTime> {
+    match (of(left), of(right)) {
+        (Some(time), None) => time.shifted(size_of(right)?.checked_neg()?),
+        (None, Some(time)) => time.shifted(size_of(left)?.checked_neg()?),
+        _ => None,
+    }
 }
 
 /// Types whose unit is the watermark's.

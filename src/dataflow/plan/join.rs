@@ -54,7 +54,9 @@ impl Translator<'_> {
             self.nodes[left].schema.clone(),
             self.nodes[right].schema.clone(),
         ];
-        let fields = inputs.iter().flat_map(|schema| schema.fields().iter().cloned());
+        let fields = inputs
+            .iter()
+            .flat_map(|schema| schema.fields().iter().cloned());
         let pair_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let detail = detail(join);
         let spec = JoinSpec {

@@ -48,6 +48,9 @@ pub struct InputProperties {
     pub watermark_column: Option<usize>,
     /// Columns of which no two rows have the same values.
     pub primary_key: Option<Vec<usize>>,
+    /// For a view: how its columns relate to the watermark ([`ViewPlan::event_time`]); may be
+    /// empty.
+    pub event_time: Vec<Option<EventTime>>,
 }
 
 /// A view to be planned.
@@ -134,9 +137,7 @@ impl PlanNode {
         let detail = self.detail.clone();
         let schema = self.schema.clone();
         Ok(match &self.kind {
-            NodeKind::Input { .. } => {
-                Box::new(Stateless::new("input", detail, Pass { schema }))
-            }
+            NodeKind::Input { .. } => Box::new(Stateless::new("input", detail, Pass { schema })),
             NodeKind::Filter { condition } => Box::new(Stateless::new(
                 "filter",
                 detail,

@@ -16,11 +16,10 @@ const SKIPPED_RULES: [&str; 2] = ["push_down_limit", "single_distinct_to_groupby
 
 /// The analyzed and optimized plan.
 pub fn optimize(plan: &LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    let analyzed = state.analyzer().execute_and_check(
-        plan.clone(),
-        state.config_options(),
-        |_, _| {},
-    )?;
+    let analyzed =
+        state
+            .analyzer()
+            .execute_and_check(plan.clone(), state.config_options(), |_, _| {})?;
     let rules = state
         .optimizers()
         .iter()

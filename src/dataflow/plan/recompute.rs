@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
 };
 
 use super::NodeKind;
-use super::translate::{Place, Properties, Translator};
+use super::translate::{Place, Properties, Translator, list};
 use crate::dataflow::recompute::port::PortScan;
 use crate::dataflow::recompute::{Partition, RecomputeSpec};
 use crate::error::{Error, Result};
@@ -138,13 +138,11 @@ impl Translator<'_> {
             }
             LogicalPlan::Projection(projection) if !super::translate::holds_subquery(plan)? => {
                 match self.ordered(&projection.input, ports)? {
-                    Some(input) => Some(LogicalPlan::Projection(
-                        Projection::try_new_with_schema(
-                            projection.expr.clone(),
-                            Arc::new(input),
-                            projection.schema.clone(),
-                        )?,
-                    )),
+                    Some(input) => Some(LogicalPlan::Projection(Projection::try_new_with_schema(
+                        projection.expr.clone(),
+                        Arc::new(input),
+                        projection.schema.clone(),
+                    )?)),
                     None => None,
                 }
             }
@@ -171,10 +169,12 @@ impl Translator<'_> {
                 return Ok(Transformed::no(subquery));
             };
             if !subquery.outer_ref_columns.is_empty() {
-                return Err(external(Error::unsupported(
-                    "this correlated subquery cannot be used in a materialized view",
-                )
-                .hint("Write it as a join.")));
+                return Err(external(
+                    Error::unsupported(
+                        "this correlated subquery cannot be used in a materialized view",
+                    )
+                    .hint("Write it as a join."),
+                ));
             }
             let input = self
                 .node(&subquery.subquery, Place::Below)
@@ -196,8 +196,9 @@ impl Translator<'_> {
         partition: Option<Partition>,
         properties: Properties,
     ) -> Result<usize> {
-        let replan = over_ports.exists(|node| Ok(matches!(node, LogicalPlan::RecursiveQuery(_))))?;
-        let detail = original.display().to_string();
+        let replan =
+            over_ports.exists(|node| Ok(matches!(node, LogicalPlan::RecursiveQuery(_))))?;
+        let detail = words(original);
         let spec = RecomputeSpec {
             detail: detail.clone(),
             logical: over_ports,
@@ -213,6 +214,32 @@ impl Translator<'_> {
         };
         let kind = NodeKind::Recompute(Box::new(spec));
         Ok(self.add(kind, ports.nodes, original.schema(), detail, properties))
+    }
+}
+
+/// A node in SQL words.
+fn words(plan: &LogicalPlan) -> String {
+    match plan {
+        LogicalPlan::Window(window) => list(&window.window_expr),
+        LogicalPlan::Limit(limit) => {
+            let part = |word: &str, value: &Option<Box<Expr>>| {
+                value.as_ref().map(|value| format!("{word} {value}"))
+            };
+            let parts = [part("limit", &limit.fetch), part("offset", &limit.skip)];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
+        LogicalPlan::Values(values) => format!("{} constant rows", values.values.len()),
+        LogicalPlan::EmptyRelation(_) => "constant row".to_owned(),
+        LogicalPlan::TableScan(scan) => scan.table_name.table().to_owned(),
+        LogicalPlan::RecursiveQuery(query) => format!("recursive query {}", query.name),
+        LogicalPlan::Filter(filter) => format!("filter {}", filter.predicate),
+        LogicalPlan::Projection(projection) => list(&projection.expr),
+        LogicalPlan::Aggregate(aggregate) => format!(
+            "group by ({}) compute ({})",
+            list(&aggregate.group_expr),
+            list(&aggregate.aggr_expr)
+        ),
+        other => other.display().to_string(),
     }
 }
 
@@ -246,7 +273,10 @@ fn common_partition(functions: &[Expr]) -> Vec<Expr> {
         let partition = &call.params.partition_by;
         common = Some(match common {
             None => partition.clone(),
-            Some(common) => common.into_iter().filter(|e| partition.contains(e)).collect(),
+            Some(common) => common
+                .into_iter()
+                .filter(|e| partition.contains(e))
+                .collect(),
         });
     }
     common.unwrap_or_default()

@@ -176,10 +176,8 @@ impl Translator<'_> {
             Some(projection) => projection.clone(),
             None => (0..input.schema.fields().len()).collect(),
         };
-        let full = DFSchema::try_from_qualified_schema(
-            scan.table_name.clone(),
-            &scan.source.schema(),
-        )?;
+        let full =
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?;
         let mut columns: BTreeSet<usize> = wanted.iter().copied().collect();
         for filter in &scan.filters {
             for column in filter.column_refs() {
@@ -194,7 +192,13 @@ impl Translator<'_> {
         let place = |column: usize| columns.binary_search(&column).ok();
         let event_time = columns
             .iter()
-            .map(|column| (input.watermark_column == Some(*column)).then_some(EventTime::RAW))
+            .map(|column| {
+                if input.watermark_column == Some(*column) {
+                    Some(EventTime::RAW)
+                } else {
+                    input.event_time.get(*column).copied().flatten()
+                }
+            })
             .collect();
         let mut node = self.add(
             NodeKind::Input {

@@ -29,7 +29,7 @@ use super::bag::{Bag, BagReader, BagSource, ByteRows};
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::expression::evaluate_all;
-use super::numbers::BatchNumbers;
+use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{KeyCodec, RowCodec, rebatch};
 use crate::error::Result;
@@ -212,7 +212,9 @@ impl Recompute {
         let mut chunk: Vec<(&[u8], i64)> = Vec::with_capacity(ROWS_PER_BATCH);
         let mut emit = |chunk: &mut Vec<(&[u8], i64)>| -> Result<()> {
             if !chunk.is_empty() {
-                let rows = self.output_codec.decode(chunk.iter().map(|(row, _)| *row))?;
+                let rows = self
+                    .output_codec
+                    .decode(chunk.iter().map(|(row, _)| *row))?;
                 out.push(change_of(rows, chunk.iter().map(|(_, delta)| *delta)));
                 self.numbers.of(context).output_rows += chunk.len() as u64;
                 chunk.clear();
@@ -293,6 +295,14 @@ impl Operator for Recompute {
         }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        let ports = self.ports.iter().flat_map(|port| port.bag.tables());
+        ports
+            .chain(self.output.tables())
+            .chain([self.ready_table])
+            .collect()
     }
 
     fn committed(&mut self) {

@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, Result};
 
 pub use names::display_name;
+pub(crate) use postgres::complete_timestamp;
 
 /// Rewrites a query for planning. Its output columns are to be shown under
 /// [`display_name`] of the plan's field names.
@@ -114,7 +115,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         names::keep_order_of_distinct(query);
-        ControlFlow::Continue(())
+        into_flow(postgres::fetch_as_limit(query))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {

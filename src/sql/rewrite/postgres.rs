@@ -101,6 +101,40 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
     Ok(())
 }
 
+/// `FETCH FIRST n ROWS ONLY` is `LIMIT n`.
+pub(super) fn fetch_as_limit(query: &mut Query) -> Result<()> {
+    let Some(fetch) = query.fetch.take() else {
+        return Ok(());
+    };
+    if fetch.with_ties || fetch.percent {
+        return Err(Error::unsupported(
+            "FETCH FIRST … WITH TIES or PERCENT is not supported",
+        ));
+    }
+    let count = fetch
+        .quantity
+        .unwrap_or_else(|| Expr::value(Value::Number("1".to_owned(), false)));
+    match &mut query.limit_clause {
+        Some(ast::LimitClause::LimitOffset { limit, .. }) if limit.is_none() => {
+            *limit = Some(count);
+        }
+        None => {
+            query.limit_clause = Some(ast::LimitClause::LimitOffset {
+                limit: Some(count),
+                offset: None,
+                limit_by: vec![],
+            });
+        }
+        Some(_) => {
+            return Err(Error::new(
+                sqlstate::SYNTAX_ERROR,
+                "multiple LIMIT clauses not allowed",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// An output column of an object type is shown as the object's name.
 pub(super) fn show_object_names(item: &mut SelectItem) {
     let (SelectItem::UnnamedExpr(expression)
@@ -281,7 +315,7 @@ fn constant_of(text: &str, data_type: &DataType) -> Result<Option<Expr>> {
 
 /// A timestamp's text with what PostgreSQL lets one leave out (seconds, minutes of the zone) put
 /// in; `None` if nothing is missing, or for texts that are no such form.
-fn complete_timestamp(text: &str) -> Option<String> {
+pub(crate) fn complete_timestamp(text: &str) -> Option<String> {
     let trimmed = text.trim();
     if trimmed.eq_ignore_ascii_case("epoch") {
         return Some("1970-01-01 00:00:00+00:00".to_owned());
