@@ -494,14 +494,19 @@ impl Source for FilesSource {
         let files = self.files_between(start, end).await?;
         let layout = Arc::new(self.layout(projection));
         let (location, policy) = (self.location.clone(), self.policy.clone());
-        let readers = files.into_iter().map(move |file| {
-            FileTask {
-                location: location.clone(),
-                policy: policy.clone(),
-                layout: layout.clone(),
-                file,
-            }
-            .into_reader()
+        let readers = files.into_iter().flat_map(move |file| {
+            let segments = read::segments(&file, &location, &policy.format.format);
+            let (location, policy, layout) = (location.clone(), policy.clone(), layout.clone());
+            segments.into_iter().map(move |segment| {
+                FileTask {
+                    location: location.clone(),
+                    policy: policy.clone(),
+                    layout: layout.clone(),
+                    file: file.clone(),
+                    segment,
+                }
+                .into_reader()
+            })
         });
         let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
         Ok(chunks::read_in_order(readers, parallelism.min(8)))

@@ -483,3 +483,35 @@ fn definitions_are_checked_at_creation() {
             .contains("nope://x/y")
     );
 }
+
+#[tokio::test]
+async fn a_large_file_is_read_in_segments_and_no_line_is_lost_or_doubled() {
+    let fixture = Fixture::new(&[("format", "json")]);
+    // Lines of all lengths, so that segments end everywhere in them.
+    let mut text = String::new();
+    let mut id = 0i64;
+    while text.len() < 70 << 20 {
+        let name = "x".repeat((id as usize * 7919) % 3001);
+        text.push_str(&format!("{{\"id\":{id},\"name\":\"{name}\"}}\n"));
+        id += 1;
+    }
+    text.push_str("broken\n");
+    let lines = id + 1;
+    fixture.put("large.json", &text, 1);
+    let source = fixture.open();
+    let start = source.initial_offset().await.unwrap();
+    let range = plan(&source, 1, &start).await.unwrap();
+    assert!(ids(&source, &range).await.into_iter().eq(0..id));
+    let chunks = chunks_of(&source, &range, &[]).await.unwrap();
+    let letters: Vec<_> = chunks.iter().flat_map(|c| &c.dead_letters).collect();
+    assert_eq!(letters.len(), 1);
+    assert!(
+        letters[0]
+            .origin
+            .ends_with(&format!("large.json line {lines}")),
+        "{}",
+        letters[0].origin
+    );
+    let bytes: u64 = chunks.iter().map(|c| c.bytes).sum();
+    assert_eq!(bytes, text.len() as u64);
+}

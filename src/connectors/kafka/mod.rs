@@ -71,9 +71,15 @@ struct Inner {
     clock: ClockRef,
     /// The consumer for questions; made at the first one.
     asking: Mutex<Option<Arc<KafkaConsumer>>>,
-    partitions: Mutex<Option<(Duration, BTreeMap<String, Vec<i32>>)>>,
+    partitions: Mutex<Option<KnownPartitions>>,
     watermarks: Mutex<TopicWatermarks>,
     pool: Arc<Pool>,
+}
+
+/// Partitions of the topics, and when (on the monotonic clock) that was asked.
+struct KnownPartitions {
+    asked_at: Duration,
+    by_topic: BTreeMap<String, Vec<i32>>,
 }
 
 impl KafkaSource {
@@ -180,16 +186,19 @@ impl Inner {
 
     fn partitions(&self, consumer: &KafkaConsumer) -> Result<BTreeMap<String, Vec<i32>>> {
         let now = self.clock.monotonic();
-        if let Some((at, partitions)) = &*self.partitions.lock()
-            && now.saturating_sub(*at) < PARTITIONS_FRESH
+        if let Some(known) = &*self.partitions.lock()
+            && now.saturating_sub(known.asked_at) < PARTITIONS_FRESH
         {
-            return Ok(partitions.clone());
+            return Ok(known.by_topic.clone());
         }
         let mut all = BTreeMap::new();
         for topic in &self.topics {
             all.insert(topic.clone(), self.connection.partitions(consumer, topic)?);
         }
-        *self.partitions.lock() = Some((now, all.clone()));
+        *self.partitions.lock() = Some(KnownPartitions {
+            asked_at: now,
+            by_topic: all.clone(),
+        });
         Ok(all)
     }
 }

@@ -217,6 +217,7 @@ impl PartitionReader {
             match event {
                 Polled::Idle => {
                     idle_polls += 1;
+                    out.check()?;
                     self.look_at_connection(idle_polls)?;
                 }
                 Polled::End => {

@@ -91,7 +91,7 @@ async fn a_file_per_batch_and_the_same_again() {
     let again = sink.deliver(&delivery(7, true), &rows).await.unwrap();
     assert_eq!(again, receipt);
     let name = format!("k_1-{}-000000000007.csv", uuid::Uuid::nil());
-    assert_eq!(files_in(&target), [name.clone()]);
+    assert_eq!(files_in(&target), std::slice::from_ref(&name));
     let text = std::fs::read_to_string(target.join(name)).unwrap();
     assert_eq!(text, "k,v\n1,\"a,b\"\n1,\"a,b\"\n,\"\"\n2,\n");
     assert_eq!(receipt.bytes, text.len() as u64);
