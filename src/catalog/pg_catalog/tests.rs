@@ -467,11 +467,11 @@ fn subqueries_over_empty_relations_are_replaced() {
     for (sql, expected) in [
         (
             "SELECT array_to_string(ARRAY(SELECT 1), ',') FROM pg_catalog.pg_policy p",
-            "SELECT array_to_string(NULL::TEXT[], ',') FROM pg_catalog.pg_policy p",
+            "SELECT NULL::TEXT FROM pg_catalog.pg_policy p",
         ),
         (
             "SELECT CASE WHEN a THEN (SELECT 1) ELSE b END FROM pg_class c JOIN pg_trigger t ON x",
-            "SELECT CASE WHEN a THEN NULL::TEXT ELSE b END FROM pg_class c JOIN pg_trigger t ON x",
+            "SELECT NULL::TEXT FROM pg_class c JOIN pg_trigger t ON x",
         ),
     ] {
         assert_eq!(rewritten(sql), expected);

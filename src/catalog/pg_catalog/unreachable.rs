@@ -3,14 +3,14 @@
 //! psql asks for policies, extended statistics and publications of every table, in words that the
 //! engine's planner does not take (`generate_series` over an outer column, array subqueries over
 //! array columns). These relations have no rows here, so that the expressions of a SELECT over
-//! them are never evaluated: subqueries among them are replaced by a NULL of their type before
-//! planning. Nothing depends on the text of a statement, only on what it reads.
+//! them are never evaluated: an output expression that holds a subquery is replaced by a NULL
+//! before planning. Nothing depends on the text of a statement, only on what it reads.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, CastKind, DataType, Expr, FunctionArguments, JoinOperator, Select,
-    SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    CastKind, DataType, Expr, FunctionArguments, JoinOperator, Query, Select, SelectItem,
+    Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::specifications::RELATIONS;
@@ -86,8 +86,9 @@ impl VisitorMut for Unreachable {
                     expr: expression, ..
                 } = item
                 {
-                    let visited = expression.visit(&mut Subqueries);
-                    debug_assert!(visited.is_continue(), "the visitor never breaks");
+                    if expression.visit(&mut Subqueries).is_break() {
+                        *expression = null();
+                    }
                 }
             }
         }
@@ -157,18 +158,12 @@ struct Aggregates {
 impl Visitor for Aggregates {
     type Break = ();
 
-    fn pre_visit_query(
-        &mut self,
-        _query: &datafusion::sql::sqlparser::ast::Query,
-    ) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
         self.depth += 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(
-        &mut self,
-        _query: &datafusion::sql::sqlparser::ast::Query,
-    ) -> ControlFlow<()> {
+    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
         self.depth -= 1;
         ControlFlow::Continue(())
     }
@@ -186,34 +181,31 @@ impl Visitor for Aggregates {
     }
 }
 
-/// Replaces subqueries by NULL.
+/// Finds a subquery that stands for a value.
 struct Subqueries;
 
-impl VisitorMut for Subqueries {
+impl Visitor for Subqueries {
     type Break = ();
 
-    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        match expression {
-            Expr::Subquery(query) if matches!(*query.body, SetExpr::Select(_)) => {
-                *expression = null(DataType::Text);
-            }
-            Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
-                *expression = null(DataType::Array(ArrayElemTypeDef::SquareBracket(
-                    Box::new(DataType::Text),
-                    None,
-                )));
-            }
-            _ => {}
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        let is_value = match expression {
+            Expr::Subquery(_) => true,
+            Expr::Function(function) => matches!(function.args, FunctionArguments::Subquery(_)),
+            _ => false,
+        };
+        match is_value {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
-        ControlFlow::Continue(())
     }
 }
 
-fn null(data_type: DataType) -> Expr {
+/// What tools ask this way is text.
+fn null() -> Expr {
     Expr::Cast {
         kind: CastKind::DoubleColon,
         expr: Box::new(Expr::value(Value::Null)),
-        data_type,
+        data_type: DataType::Text,
         array: false,
         format: None,
     }
