@@ -49,6 +49,14 @@ impl CatalogSubqueries {
         if !matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Filter(_)) {
             return Ok(Transformed::no(plan));
         }
+        let has_any = plan.expressions().iter().any(|expression| {
+            expression
+                .exists(|inner| Ok(matches!(inner, Expr::ScalarSubquery(_))))
+                .unwrap_or(false)
+        });
+        if !has_any {
+            return Ok(Transformed::no(plan));
+        }
         let names = NamePreserver::new(&plan);
         let rewritten = plan.map_expressions(|expression| {
             let name = names.save(&expression);
@@ -60,7 +68,10 @@ impl CatalogSubqueries {
             })?;
             Ok(changed.update_data(|expression| name.restore(expression)))
         })?;
-        rewritten.map_data(LogicalPlan::recompute_schema)
+        match rewritten.transformed {
+            true => rewritten.map_data(LogicalPlan::recompute_schema),
+            false => Ok(rewritten),
+        }
     }
 
     fn function(&self, subquery: &Subquery) -> PlanResult<Expr> {
