@@ -33,7 +33,8 @@ pub(super) fn query_statement(query: &ast::Query) -> ast::Statement {
 }
 
 /// PostgreSQL's words in DataFusion's.
-fn rewritten(statement: ast::Statement) -> Result<ast::Statement> {
+fn rewritten(mut statement: ast::Statement) -> Result<ast::Statement> {
+    crate::catalog::pg_catalog::without_unreachable(&mut statement);
     match statement {
         ast::Statement::Query(query) => {
             let query = crate::sql::rewrite::rewrite_query(*query)?;
