@@ -252,10 +252,7 @@ impl AggregateOperator {
                 .collect();
             tables.push((plan.table, parts));
         }
-        let mut ends: Vec<Entries> = outputs
-            .iter()
-            .map(|output| entries_of_ends(output))
-            .collect();
+        let mut ends: Vec<Entries> = outputs.iter().map(entries_of_ends).collect();
         ends.push(std::mem::take(&mut self.closed_ends));
         tables.push((self.ends_table, ends));
         let growth: i64 = outputs.iter().map(|o| o.growth).sum();
