@@ -86,7 +86,7 @@ impl VisitorMut for Unreachable {
                     expr: expression, ..
                 } = item
                 {
-                    if expression.visit(&mut Subqueries).is_break() {
+                    if Visit::visit(&*expression, &mut Subqueries).is_break() {
                         *expression = null();
                     }
                 }
