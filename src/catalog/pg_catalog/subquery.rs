@@ -23,6 +23,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDFImpl, Signature, Subquery, Volatility,
@@ -142,34 +143,29 @@ fn reads_only_catalog(plan: &LogicalPlan) -> PlanResult<bool> {
     Ok(only)
 }
 
-/// An aggregate whose correlated conditions are all equalities of an inner column.
+/// An aggregate over one filter whose correlated conditions are all equalities of an inner column.
 fn is_joinable(plan: &LogicalPlan) -> PlanResult<bool> {
     let mut top = plan;
-    while let LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Sort(_) =
-        top
-    {
-        top = top.inputs()[0];
+    while let LogicalPlan::Projection(projection) = top {
+        top = projection.input.as_ref();
     }
-    if !matches!(top, LogicalPlan::Aggregate(_)) {
+    let LogicalPlan::Aggregate(aggregate) = top else {
         return Ok(false);
-    }
-    let mut equalities = true;
+    };
+    let LogicalPlan::Filter(filter) = aggregate.input.as_ref() else {
+        return Ok(false);
+    };
+    let conditions = split_conjunction(&filter.predicate);
+    let equalities = conditions
+        .iter()
+        .all(|condition| !condition.contains_outer() || is_equality(condition));
+    let mut elsewhere = false;
     plan.apply_with_subqueries(|node| {
-        match node {
-            LogicalPlan::Filter(filter) => {
-                let conditions =
-                    datafusion::logical_expr::utils::split_conjunction(&filter.predicate);
-                equalities &= conditions
-                    .iter()
-                    .all(|c| !c.contains_outer() || is_equality(c));
-            }
-            other => {
-                equalities &= !other.expressions().iter().any(Expr::contains_outer);
-            }
-        }
+        let is_the_filter = matches!(node, LogicalPlan::Filter(other) if other == filter);
+        elsewhere |= !is_the_filter && node.expressions().iter().any(Expr::contains_outer);
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(equalities)
+    Ok(equalities && !elsewhere)
 }
 
 fn is_equality(condition: &Expr) -> bool {

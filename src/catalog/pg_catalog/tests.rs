@@ -445,6 +445,24 @@ async fn correlated_subqueries_over_the_catalog_run_row_by_row() {
         .await,
         ["public"]
     );
+    assert_eq!(
+        rows(
+            "SELECT r.rolname, (SELECT array_agg(e.element) FROM (
+                 SELECT b.rolname FROM pg_catalog.pg_auth_members m
+                 JOIN pg_catalog.pg_roles b ON m.roleid = b.oid WHERE m.member = r.oid) e(element))
+             FROM pg_catalog.pg_roles r"
+        )
+        .await,
+        ["ada|~"]
+    );
+    assert_eq!(
+        rows(
+            "SELECT c.relname, (SELECT array_agg(u.x) FROM unnest(c.reloptions) u(x))
+             FROM pg_catalog.pg_class c WHERE c.oid = 16387"
+        )
+        .await,
+        ["totals|~"]
+    );
     let frame = context()
         .sql(
             "SELECT (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid)
@@ -476,6 +494,10 @@ fn subqueries_over_empty_relations_are_replaced() {
     ] {
         assert_eq!(rewritten(sql), expected);
     }
+    assert_eq!(
+        rewritten("SELECT x FROM pg_catalog.unnest(a) x"),
+        "SELECT x FROM UNNEST(a) x (x)"
+    );
     for kept in [
         "SELECT (SELECT 1) FROM pg_class c",
         "SELECT (SELECT 1) FROM pg_class c LEFT JOIN pg_trigger t ON x",

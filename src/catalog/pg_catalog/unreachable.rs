@@ -9,8 +9,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, FunctionArguments, JoinOperator, Query, Select, SelectItem,
-    Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, Query,
+    Select, SelectItem, Statement, TableAlias, TableAliasColumnDef, TableFactor, Value, Visit,
+    VisitMut, Visitor, VisitorMut,
 };
 
 use super::specifications::RELATIONS;
@@ -78,6 +79,11 @@ struct Unreachable;
 impl VisitorMut for Unreachable {
     type Break = ();
 
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        plain_unnest(factor);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         if reads_nothing(select) && !select.projection.iter().any(aggregates) {
             for item in &mut select.projection {
@@ -94,6 +100,48 @@ impl VisitorMut for Unreachable {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// `pg_catalog.unnest(x)` in FROM, which only without its schema is known to the parser.
+fn plain_unnest(factor: &mut TableFactor) {
+    let TableFactor::Table {
+        name,
+        alias,
+        args: Some(arguments),
+        with_ordinality,
+        ..
+    } = factor
+    else {
+        return;
+    };
+    if !name.to_string().eq_ignore_ascii_case("pg_catalog.unnest") {
+        return;
+    }
+    let mut arrays = Vec::new();
+    for argument in &arguments.args {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(array)) = argument else {
+            return;
+        };
+        arrays.push(array.clone());
+    }
+    *factor = TableFactor::UNNEST {
+        alias: alias.take().map(named_column),
+        array_exprs: arrays,
+        with_offset: false,
+        with_offset_alias: None,
+        with_ordinality: *with_ordinality,
+    };
+}
+
+/// The alias of a function in FROM names its column too.
+fn named_column(mut alias: TableAlias) -> TableAlias {
+    if alias.columns.is_empty() {
+        alias.columns.push(TableAliasColumnDef {
+            name: alias.name.clone(),
+            data_type: None,
+        });
+    }
+    alias
 }
 
 /// One of the relations that are joined by inner joins is always empty.
