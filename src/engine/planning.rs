@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use datafusion::arrow::datatypes::{FieldRef, Schema};
-use datafusion::common::Column;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::LogicalPlan;
 use parking_lot::RwLock;
 
 use super::parts::EngineParts;
@@ -62,11 +60,6 @@ pub(super) fn plan_object(
     };
     let inputs = |name: &str| input_properties(parts, registry, name);
     let state = parts.binder.state();
-    let conformed = match &object.definition {
-        Definition::MaterializedView(_) => conform(plan, &object.schema())?,
-        _ => plan.clone(),
-    };
-    let plan = &conformed;
     plan_view(&ViewRequest {
         name: &object.name,
         state_name: &state_name(object),
@@ -76,30 +69,6 @@ pub(super) fn plan_object(
         inputs: &inputs,
         emit,
     })
-}
-
-/// The plan with its columns cast to the types that the view's definition has: a function may give
-/// a wider or narrower Arrow form of a SQL type than relations hold (`string_agg` gives large texts).
-fn conform(plan: &LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
-    let columns = plan.schema().columns();
-    if columns.len() != schema.fields().len() {
-        return Err(Error::internal("a view's definition and its query differ in their columns"));
-    }
-    let fields = plan.schema().fields();
-    if fields.iter().zip(schema.fields()).all(|(a, b)| a.data_type() == b.data_type()) {
-        return Ok(plan.clone());
-    }
-    let conformed = |((column, have), want): ((&Column, &FieldRef), &FieldRef)| {
-        let value = Expr::Column(column.clone());
-        if have.data_type() == want.data_type() {
-            value
-        } else {
-            cast(value, want.data_type().clone()).alias(column.name.clone())
-        }
-    };
-    let expressions: Vec<Expr> =
-        columns.iter().zip(fields).zip(schema.fields()).map(conformed).collect();
-    Ok(LogicalPlanBuilder::from(plan.clone()).project(expressions)?.build()?)
 }
 
 fn input_properties(
