@@ -149,8 +149,11 @@ impl DatabaseParts {
     }
 
     pub async fn close(&self) -> Result<()> {
-        if let Some(task) = self.housekeeping.lock().take() {
+        let housekeeping = self.housekeeping.lock().take();
+        if let Some(task) = housekeeping {
             task.abort();
+            // It holds the history until it has ended; that it was cancelled is what was asked.
+            task.await.ok();
         }
         self.engine().shutdown().await?;
         self.lock.lock().take();

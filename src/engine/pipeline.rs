@@ -184,7 +184,10 @@ impl Pipeline {
                 queue.push_back(command);
             }
             while let Some(command) = queue.pop_front() {
-                if self.act(command, &mut phase).await {
+                if let Some((reply, answer)) = self.act(command, &mut phase).await {
+                    // Whoever asked may open the same folder again: everything is let go of first.
+                    drop(self);
+                    reply.send(answer).ok();
                     return;
                 }
             }
@@ -379,14 +382,11 @@ impl Pipeline {
         }
     }
 
-    /// Acts on a command at a batch border; true: the task ends.
-    async fn act(&mut self, command: Command, phase: &mut Phase) -> bool {
+    /// Acts on a command at a batch border. A shutdown ends the task; its answer is for the task
+    /// to give once all is let go of.
+    async fn act(&mut self, command: Command, phase: &mut Phase) -> Option<(Reply, Result<()>)> {
         match command {
-            Command::Shutdown(archive, reply) => {
-                let answer = self.end(archive).await;
-                reply.send(answer).ok();
-                return true;
-            }
+            Command::Shutdown(archive, reply) => return Some((reply, self.end(archive).await)),
             Command::Stop(_, reply) => {
                 self.stopped_by_user = true;
                 for waiter in std::mem::take(&mut self.waiters) {
@@ -437,7 +437,7 @@ impl Pipeline {
                 reply.send(Ok(())).ok();
             }
         }
-        false
+        None
     }
 
     /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
