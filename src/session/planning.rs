@@ -111,6 +111,7 @@ pub(super) async fn describe_query(
         .max(declared.len());
     let mut types: Vec<Option<SqlType>> = declared.to_vec();
     types.resize(count, None);
+    take_cast_types(&statement, &mut types);
     let mut typed = statement.clone();
     cast_placeholders(&mut typed, &types);
     let plan = match plan_statement(state, typed).await {
@@ -138,6 +139,30 @@ pub(super) async fn describe_query(
         .collect::<Result<Vec<_>, _>>()?;
     let plan = bind_values(plan, &nulls)?;
     Ok((types, output_schema(&plan)))
+}
+
+/// A parameter that is cast where it stands, as in `$1::bigint`, has that type.
+fn take_cast_types(statement: &ast::Statement, types: &mut [Option<SqlType>]) {
+    struct Casts<'a>(&'a mut [Option<SqlType>]);
+    impl Visitor for Casts<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+            if let ast::Expr::Cast {
+                expr, data_type, ..
+            } = expr
+                && let ast::Expr::Value(value) = expr.as_ref()
+                && let ast::Value::Placeholder(id) = &value.value
+                && let Ok(index) = parameter_index(id)
+                && let Some(slot @ None) = self.0.get_mut(index)
+            {
+                // Types of the catalog (regclass, …) say nothing of the value: text is taken.
+                *slot = crate::sql::data_types::sql_type(data_type).ok();
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let walked = statement.visit(&mut Casts(types));
+    assert!(walked.is_continue(), "the casts' visitor never stops early");
 }
 
 fn texts_for_unknown(types: &[Option<SqlType>]) -> Vec<Option<SqlType>> {
