@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::definition::{CatalogObject, PipelineDefinition};
-use super::snapshot::{CatalogSnapshot, SecretRecord};
+use super::snapshot::{CatalogSnapshot, PartsMut, SecretRecord};
 use crate::error::{Error, Result, sqlstate};
 
 /// One change.
@@ -121,7 +121,11 @@ impl CatalogTransaction {
 }
 
 fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
-    let (objects, pipelines, secrets) = contents.parts_mut();
+    let PartsMut {
+        objects,
+        pipelines,
+        secrets,
+    } = contents.parts_mut();
     match change {
         CatalogChange::Create(object) => {
             if objects.contains_key(&object.name) {

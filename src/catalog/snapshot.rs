@@ -39,6 +39,13 @@ pub struct CatalogSnapshot {
     secrets: BTreeMap<String, SecretRecord>,
 }
 
+/// The three name spaces, to change them.
+pub(super) struct PartsMut<'a> {
+    pub objects: &'a mut BTreeMap<String, Arc<CatalogObject>>,
+    pub pipelines: &'a mut BTreeMap<String, PipelineDefinition>,
+    pub secrets: &'a mut BTreeMap<String, SecretRecord>,
+}
+
 impl Default for CatalogSnapshot {
     fn default() -> Self {
         Self {
@@ -112,14 +119,12 @@ impl CatalogSnapshot {
         self.version += 1;
     }
 
-    pub(super) fn parts_mut(
-        &mut self,
-    ) -> (
-        &mut BTreeMap<String, Arc<CatalogObject>>,
-        &mut BTreeMap<String, PipelineDefinition>,
-        &mut BTreeMap<String, SecretRecord>,
-    ) {
-        (&mut self.objects, &mut self.pipelines, &mut self.secrets)
+    pub(super) fn parts_mut(&mut self) -> PartsMut<'_> {
+        PartsMut {
+            objects: &mut self.objects,
+            pipelines: &mut self.pipelines,
+            secrets: &mut self.secrets,
+        }
     }
 
     /// The object of a kind and name, or the error that PostgreSQL gives (42P01, 42809).
@@ -303,9 +308,10 @@ pub fn kind_keyword(kind: ObjectKind) -> String {
 /// PostgreSQL's error for a name that is not there.
 pub fn undefined(kind: ObjectKind, name: &str) -> Error {
     let (code, what) = match kind {
-        ObjectKind::Stream | ObjectKind::Table | ObjectKind::View | ObjectKind::MaterializedView => {
-            (sqlstate::UNDEFINED_TABLE, kind_name(kind))
-        }
+        ObjectKind::Stream
+        | ObjectKind::Table
+        | ObjectKind::View
+        | ObjectKind::MaterializedView => (sqlstate::UNDEFINED_TABLE, kind_name(kind)),
         _ => (sqlstate::UNDEFINED_OBJECT, kind_name(kind)),
     };
     Error::new(code, format!("{what} \"{name}\" does not exist"))

@@ -196,7 +196,10 @@ async fn a_coupled_commit_follows_the_log_after_a_crash() {
                 .await
         });
         let path = dir.path().join("catalog/catalog.json");
-        while !fs::read_to_string(&path).unwrap().contains("\"marker\":\"m42\"") {
+        while !fs::read_to_string(&path)
+            .unwrap()
+            .contains("\"marker\":\"m42\"")
+        {
             tokio::task::yield_now().await;
         }
         let after = open(dir.path()).unwrap();

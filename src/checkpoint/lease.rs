@@ -103,8 +103,16 @@ impl HeldLease {
         self.epoch
     }
 
-    /// Extends the lease; an error of kind `Fenced` if another has taken over.
+    /// Extends the lease; an error of kind `Fenced` if another has taken over. An OS lock needs no
+    /// extending: there it is only checked.
     pub async fn renew(&self) -> Result<()> {
+        if matches!(self.os_lock, OsLock::Held(_)) {
+            return self.check().await;
+        }
+        self.extend().await
+    }
+
+    async fn extend(&self) -> Result<()> {
         let mut state = self.state.lock().await;
         let mut lease = state.0.clone();
         lease.expires_at_us = self.clock.now_us() + LEASE_US;
@@ -149,7 +157,7 @@ impl HeldLease {
         if self.clock.now_us() < expires_at_us - MARGIN_US {
             return Ok(());
         }
-        self.renew().await
+        self.extend().await
     }
 
     /// The error of a writer that lost its lease.

@@ -254,7 +254,7 @@ impl BlobStore for ObjectBlobStore {
     }
 
     async fn archive(&self, paths: &[String], label: &str) -> Result<()> {
-        let moves = paths.to_vec().into_iter().map(|path| async move {
+        let moves = paths.iter().cloned().map(|path| async move {
             let from = self.path(&path);
             let to = Path::from(format!("{}.archive/{label}/{path}", self.prefix));
             match self.store.copy(&from, &to).await {

@@ -98,6 +98,8 @@ impl CheckpointLocation {
                 ..LocationState::default()
             }),
             merging: AtomicBool::new(false),
+            retaining: AtomicBool::new(false),
+            beside: AtomicBool::new(false),
         });
         let checkpoint = Checkpoint { shared };
         let resume = checkpoint.resume(gathered, expectation).await?;

@@ -6,12 +6,12 @@
 //! does.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::decide::{plan_run_merge, retention_cutoff};
 use super::format::{self, CommitFile, Manifest};
 use super::location::{Checkpoint, LocationState};
-use super::merge;
+use super::merge::{self, MergeLimits};
 use crate::error::Result;
 
 /// Batches that may be over `min_batches` before deleting begins, as its divisor: fewer, larger
@@ -19,11 +19,30 @@ use crate::error::Result;
 const SLACK_DIVISOR: u64 = 8;
 const SLACK_BATCHES_MAX: u64 = 64;
 
+/// The right to do what only one may do at a time; also a cancelled call gives it back.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(flag: &'a AtomicBool) -> Option<Self> {
+        (!flag.swap(true, Ordering::AcqRel)).then_some(Self(flag))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Checkpoint {
     /// Deletes what the newest `min_batches` commits do not need, and merges runs where many of
     /// one size are. Call it after commits, beside the next batch. `cold_batch` is the local cold
-    /// tier's: only below it may a merge leave out tombstones. Returns the files deleted.
+    /// tier's: only below it may a merge leave out tombstones. Returns the files deleted; does
+    /// nothing while an earlier call is still at it.
     pub async fn retain(&self, min_batches: u64, cold_batch: Option<u64>) -> Result<u64> {
+        let Some(_turn) = Turn::take(&self.shared.retaining) else {
+            return Ok(0);
+        };
         self.shared.state.lock().cold_batch = cold_batch;
         self.merge_runs().await?;
         let cutoff = {
@@ -46,6 +65,21 @@ impl Checkpoint {
         // Entries first, runs last: what is listed is there.
         self.shared.delete(&doomed).await?;
         Ok(doomed.len() as u64)
+    }
+
+    /// [`Self::retain`] in a task of its own, so that no batch waits for it. What fails is logged
+    /// and tried again at the next call; a call while one is still at it does nothing.
+    pub fn retain_beside(&self, min_batches: u64, cold_batch: Option<u64>) {
+        if self.shared.beside.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let checkpoint = self.clone();
+        tokio::spawn(async move {
+            let _turn = Turn(&checkpoint.shared.beside);
+            if let Err(error) = checkpoint.retain(min_batches, cold_batch).await {
+                tracing::warn!(location = checkpoint.location(), %error, "could not clean the checkpoint");
+            }
+        });
     }
 
     /// After a restart the manifests of older commits are not known.
@@ -99,16 +133,17 @@ impl Checkpoint {
     /// Merges eight or more neighbouring runs of one size into one, if there are such. Returns
     /// whether it did. Only one merge runs at a time.
     pub async fn merge_runs(&self) -> Result<bool> {
-        let merging = &self.shared.merging;
-        if merging.swap(true, Ordering::AcqRel) {
-            return Ok(false);
-        }
-        let result = self.merge_planned().await;
-        merging.store(false, Ordering::Release);
-        result
+        self.merge_runs_within(MergeLimits::default()).await
     }
 
-    async fn merge_planned(&self) -> Result<bool> {
+    pub(super) async fn merge_runs_within(&self, limits: MergeLimits) -> Result<bool> {
+        let Some(_turn) = Turn::take(&self.shared.merging) else {
+            return Ok(false);
+        };
+        self.merge_planned(limits).await
+    }
+
+    async fn merge_planned(&self, limits: MergeLimits) -> Result<bool> {
         let shared = &self.shared;
         let (inputs, drop_through) = {
             let state = shared.state.lock();
@@ -122,7 +157,7 @@ impl Checkpoint {
             let may_drop = is_oldest && state.cold_batch.is_none_or(|cold| last <= Some(cold));
             (inputs, last.filter(|_| may_drop))
         };
-        let merged = merge::merge(shared, &inputs, drop_through).await?;
+        let merged = merge::merge(shared, &inputs, drop_through, limits).await?;
         let mut state = shared.state.lock();
         for part in &merged {
             state.in_flight.remove(&part.file);

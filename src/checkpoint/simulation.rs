@@ -146,7 +146,9 @@ impl World {
     /// From one opening to the next crash.
     async fn live(&mut self, batches: u64) {
         let expectation = Expectation {
-            catalog_batch: self.acknowledged.filter(|_| self.random.0 % 2 == 0),
+            catalog_batch: self
+                .acknowledged
+                .filter(|_| self.random.0.is_multiple_of(2)),
             cold_batch: None,
         };
         self.trace.push(format!("open, {expectation:?}"));
@@ -208,12 +210,12 @@ impl World {
         mut source_end: u64,
         batches: u64,
     ) {
-        let mut next = start.map_or(0, |start| start + 1);
+        let first = start.map_or(0, |start| start + 1);
         let mut unpersisted: Vec<Run> = Vec::new();
         let interval = 1 + self.random.below(3);
         let mut replay = std::collections::VecDeque::from(replay);
         let mut receipt = StateReceipt::default();
-        for _ in 0..batches {
+        for next in first..first + batches {
             let replayed = replay.pop_front();
             let entry = match &replayed {
                 Some(entry) => {
@@ -244,7 +246,7 @@ impl World {
                 }
             }
             unpersisted.insert(0, run_of(&entry));
-            if next % interval == 0 {
+            if next.is_multiple_of(interval) {
                 let newest_first: Vec<&Run> = unpersisted.iter().collect();
                 let run = Run::merge(&newest_first, false);
                 match self
@@ -277,7 +279,6 @@ impl World {
                 }
             }
             self.clock.advance_us(100_000);
-            next += 1;
         }
     }
 }

@@ -168,7 +168,12 @@ mod tests {
         ];
         assert_eq!(
             layout(&names, &rows, true),
-            [" word   | n", "--------+----", " straße | 12", "        | 3"]
+            [
+                " word   | n",
+                "--------+----",
+                " straße | 12",
+                "        | 3"
+            ]
         );
         assert_eq!(layout(&names, &rows, false).len(), 2);
     }

@@ -104,11 +104,7 @@ struct KeyChanges {
     inserted: Vec<usize>,
 }
 
-fn by_key(
-    rows: &RecordBatch,
-    weights: &[i64],
-    key: &[usize],
-) -> Result<Vec<(usize, ChangeKind)>> {
+fn by_key(rows: &RecordBatch, weights: &[i64], key: &[usize]) -> Result<Vec<(usize, ChangeKind)>> {
     let columns: Vec<_> = key.iter().map(|&i| rows.column(i).clone()).collect();
     let fields = columns
         .iter()
@@ -136,7 +132,12 @@ fn by_key(
             labelled.push((*before, ChangeKind::UpdateBefore));
             labelled.push((*after, ChangeKind::UpdateAfter));
         }
-        let rest = |rows: &[usize], kind| rows[updates..].iter().map(move |i| (*i, kind)).collect::<Vec<_>>();
+        let rest = |rows: &[usize], kind| {
+            rows[updates..]
+                .iter()
+                .map(move |i| (*i, kind))
+                .collect::<Vec<_>>()
+        };
         labelled.extend(rest(&deleted, ChangeKind::Delete));
         labelled.extend(rest(&inserted, ChangeKind::Insert));
     }

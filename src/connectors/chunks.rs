@@ -33,6 +33,14 @@ impl ChunkSender {
     pub fn send(&self, chunk: SourceChunk) -> Result<(), Abandoned> {
         self.0.blocking_send(Ok(chunk)).map_err(|_| Abandoned)
     }
+
+    /// Ends a reader that waits for its input when nobody waits for its chunks any more.
+    pub fn check(&self) -> Result<(), Abandoned> {
+        if self.0.is_closed() {
+            return Err(Abandoned);
+        }
+        Ok(())
+    }
 }
 
 /// How a reader ended early.

@@ -46,10 +46,14 @@ impl LogSource {
 
 /// `{"commit": n}` to n.
 fn position(offset: &SourceOffset) -> Result<LogPosition> {
-    offset.0.get("commit").and_then(|n| n.as_u64()).ok_or_else(|| {
-        Error::damaged("offset of a log source is not of the form {\"commit\": n}")
-            .detail(format!("It says {}.", offset.0))
-    })
+    offset
+        .0
+        .get("commit")
+        .and_then(|n| n.as_u64())
+        .ok_or_else(|| {
+            Error::damaged("offset of a log source is not of the form {\"commit\": n}")
+                .detail(format!("It says {}.", offset.0))
+        })
 }
 
 fn offset(position: LogPosition) -> SourceOffset {
@@ -304,7 +308,11 @@ mod tests {
     async fn large_commits_are_cut_and_keep_their_place() {
         let large = CHUNK_ROWS as i64 + 7;
         let all = gather(
-            vec![commit(0..3, None), commit(3..large, None), commit(large..large + 1, None)],
+            vec![
+                commit(0..3, None),
+                commit(3..large, None),
+                commit(large..large + 1, None),
+            ],
             vec![0],
         )
         .await;
@@ -312,7 +320,13 @@ mod tests {
         assert_eq!(sizes, [3, CHUNK_ROWS, 4, 1]);
         let flat: Vec<i64> = all
             .iter()
-            .flat_map(|c| c.rows().column(0).as_primitive::<Int64Type>().values().to_vec())
+            .flat_map(|c| {
+                c.rows()
+                    .column(0)
+                    .as_primitive::<Int64Type>()
+                    .values()
+                    .to_vec()
+            })
             .collect();
         assert!(flat.iter().copied().eq(0..large + 1));
         // No columns at all still counts rows.

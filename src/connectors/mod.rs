@@ -6,12 +6,13 @@
 //! Absent by design: consumer groups, connector-side commits of progress, and any schedule; when
 //! to read is the engine's decision.
 
+mod bad_rows;
 pub mod changelog;
 pub mod chunks;
 pub mod files;
 pub mod formats;
 pub mod generator;
-//KAFKA pub mod kafka;
+pub mod kafka;
 pub mod log_source;
 pub mod open;
 pub mod settings;
@@ -29,9 +30,9 @@ use serde::{Deserialize, Serialize};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::Result;
 
-pub use self::socket::SocketReceiver;
-pub use self::open::{ConnectorEnvironment, SinkInput, open_sink, open_source};
 use self::open::unknown_metadata;
+pub use self::open::{ConnectorEnvironment, SinkInput, open_sink, open_source};
+pub use self::socket::SocketReceiver;
 
 /// A position in a source: JSON that only the source itself reads, such as
 /// `{"events.clicks":{"0":42,"1":17}}` for Kafka. It goes verbatim into the offset log.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
+use super::bad_rows::BadRowPolicy;
 use super::files::FilesSource;
 use super::generator::GeneratorSource;
-//KAFKA
+use super::kafka::KafkaSource;
 use super::log_source::LogSource;
 use super::settings::{SecretLookup, Settings};
 use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
@@ -102,10 +103,24 @@ pub fn open_source(
         None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)),
         Some("files") => Arc::new(FilesSource::open(object, options, environment)?),
         Some("generator") => Arc::new(GeneratorSource::open(object, options, environment)?),
-        //KAFKA
-        Some(other) => return Err(unknown_connector(other, "files, generator, kafka or socket")),
+        Some("kafka") => Arc::new(KafkaSource::open(object, options, environment)?),
+        Some(other) => {
+            return Err(unknown_connector(
+                other,
+                "files, generator, kafka or socket",
+            ));
+        }
     };
-    Ok(source)
+    let settings = Settings::new(&object.name, options, &environment.secrets);
+    if let Some(schema_evolution) = settings.text("schema_evolution")?
+        && schema_evolution != "none"
+    {
+        settings.refuse_unsupported(&["schema_evolution"])?;
+    }
+    match connector {
+        None => Ok(source),
+        Some(_) => BadRowPolicy::wrap(source, &settings),
+    }
 }
 
 /// Opens a sink. `input` describes what it is fed; a bare schema means changes without a key.

@@ -89,13 +89,13 @@ impl<'a> Settings<'a> {
         self.parsed(name, "a size such as '128MB'", parse_bytes)
     }
 
-    /// One of a fixed set of words (without regard to case).
+    /// One of a fixed set of words, without regard to case; spaces count as underscores.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         self.parsed(name, &format!("one of {}", words.join(", ")), |text| {
             choices
                 .iter()
-                .find(|(word, _)| word.eq_ignore_ascii_case(text.trim()))
+                .find(|(word, _)| word.eq_ignore_ascii_case(&text.trim().replace(' ', "_")))
                 .map(|(_, value)| *value)
         })
     }
@@ -107,6 +107,17 @@ impl<'a> Settings<'a> {
             b"\\t" => Some(b'\t'),
             _ => None,
         })
+    }
+
+    /// Refuses options that are known elsewhere, but not built here: better than no effect.
+    pub fn refuse_unsupported(&self, names: &[&str]) -> Result<()> {
+        match names.iter().find(|name| self.options.contains_key(**name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::unsupported(format!(
+                "option \"{name}\" of \"{}\" is not supported",
+                self.object
+            ))),
+        }
     }
 
     /// All options whose names start with `prefix`, without it.
@@ -160,8 +171,7 @@ fn number_and_unit(text: &str) -> Option<(f64, String)> {
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
         .unwrap_or(text.len());
     let number: f64 = text[..end].replace('_', "").parse().ok()?;
-    (number.is_finite() && number >= 0.0)
-        .then(|| (number, text[end..].trim().to_ascii_lowercase()))
+    (number.is_finite() && number >= 0.0).then(|| (number, text[end..].trim().to_ascii_lowercase()))
 }
 
 /// A duration in words; see [`Settings::duration`].
@@ -203,10 +213,7 @@ mod tests {
 
     #[test]
     fn durations_and_sizes() {
-        assert_eq!(
-            parse_duration("10 seconds"),
-            Some(Duration::from_secs(10))
-        );
+        assert_eq!(parse_duration("10 seconds"), Some(Duration::from_secs(10)));
         assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(parse_duration("2"), Some(Duration::from_secs(2)));
         assert_eq!(parse_duration("2 fortnights"), None);
@@ -229,7 +236,13 @@ mod tests {
             settings.text("password").unwrap().as_deref(),
             Some("s3cr3t")
         );
-        assert!(!settings.count("rows").unwrap_err().to_string().contains("s3cr3t"));
+        assert!(
+            !settings
+                .count("rows")
+                .unwrap_err()
+                .to_string()
+                .contains("s3cr3t")
+        );
         let error = settings.text("key").unwrap_err();
         assert_eq!(error.sqlstate(), sqlstate::UNDEFINED_OBJECT);
     }

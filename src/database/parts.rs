@@ -16,6 +16,7 @@ use crate::catalog::Catalog;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::history::{History, METRICS_RETENTION_US};
 use crate::catalog::pg_catalog::backends::Backends;
+use crate::catalog::snapshot::{CatalogSnapshot, pipeline_of};
 use crate::catalog::system_tables::SystemFacts;
 use crate::clock::ClockRef;
 use crate::engine::Engine;
@@ -23,6 +24,7 @@ use crate::engine::parts::EngineParts;
 use crate::error::Result;
 use crate::log::DurableLog;
 use crate::log::tables::TableStore;
+use crate::sql::options;
 use crate::state::MemoryBudget;
 
 /// Of the memory limit, the part that queries may use; the rest is for state and for what no
@@ -123,6 +125,7 @@ impl DatabaseParts {
     /// Old history goes now and then, first some time after the start.
     fn start_housekeeping(&self) {
         let history = Arc::downgrade(&self.history);
+        let catalog = self.catalog.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(RETENTION_EVERY);
             ticks.tick().await;
@@ -131,8 +134,9 @@ impl DatabaseParts {
                 let Some(history) = history.upgrade() else {
                     return;
                 };
+                let definitions = catalog.snapshot();
                 let swept = tokio::task::spawn_blocking(move || {
-                    history.apply_retention(METRICS_RETENTION_US)
+                    history.apply_retention(|view| metrics_retention_us(&definitions, view))
                 });
                 match swept.await {
                     Ok(Ok(())) => {}
@@ -168,6 +172,23 @@ impl std::fmt::Debug for DatabaseParts {
     }
 }
 
+/// How long a view's metrics are kept: its pipeline's option, or the default.
+fn metrics_retention_us(definitions: &CatalogSnapshot, view: &str) -> i64 {
+    let asked = definitions
+        .object(view)
+        .and_then(|object| pipeline_of(&object.definition))
+        .and_then(|name| definitions.pipeline(name))
+        .and_then(|pipeline| {
+            // The option was checked when it was set.
+            options::duration(&pipeline.options, "metrics_retention")
+                .ok()
+                .flatten()
+        });
+    asked.map_or(METRICS_RETENTION_US, |kept| {
+        i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2)
+    })
+}
+
 fn open_tables(
     dir: &Path,
     catalog: &Catalog,
@@ -194,8 +215,8 @@ fn query_runtime(dir: &Path, memory_bytes: usize) -> Result<Arc<RuntimeEnv>> {
     }
     std::fs::create_dir_all(&temporary)?;
     let pool = TrackConsumersPool::new(GreedyMemoryPool::new(memory_bytes), CONSUMERS_TOLD);
-    let disk = DiskManagerBuilder::default()
-        .with_mode(DiskManagerMode::Directories(vec![temporary]));
+    let disk =
+        DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![temporary]));
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(disk)

@@ -87,7 +87,10 @@ fn logged(what: &str, result: Result<()>) {
 impl parts::History for History {
     fn record_metrics(&self, pipeline: &str, batch_id: u64, rows: &[serde_json::Value]) {
         let kept = self.record_metrics_json(rows);
-        logged("metrics", kept.and_then(|()| self.put_last_metrics_batch(pipeline, batch_id)));
+        logged(
+            "metrics",
+            kept.and_then(|()| self.put_last_metrics_batch(pipeline, batch_id)),
+        );
     }
 
     fn last_metrics_batch(&self, pipeline: &str) -> Option<u64> {
@@ -139,6 +142,9 @@ impl parts::History for History {
     }
 
     fn record_known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid, batch_id: u64) {
-        logged("a batch number", self.put_known_batch(pipeline, pipeline_id, batch_id));
+        logged(
+            "a batch number",
+            self.put_known_batch(pipeline, pipeline_id, batch_id),
+        );
     }
 }

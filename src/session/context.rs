@@ -9,8 +9,8 @@ use datafusion::catalog::{
 };
 use datafusion::prelude::SessionContext;
 
-use super::rows::SharedRows;
 use super::relations::PublicSchema;
+use super::rows::SharedRows;
 use super::scope::StatementScope;
 use super::settings::Settings;
 use crate::catalog::definition::CatalogObject;

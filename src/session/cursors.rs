@@ -121,9 +121,7 @@ impl Session {
             Statement::Query(query) => self.start_query(query, &[]).await?,
             Statement::Subscribe(subscribe) => self.start_subscription(subscribe).await?,
             _ => {
-                return Err(Error::unsupported(
-                    "a cursor reads a query or a SUBSCRIBE",
-                ));
+                return Err(Error::unsupported("a cursor reads a query or a SUBSCRIBE"));
             }
         };
         self.cursors.get_mut().insert(

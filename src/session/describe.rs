@@ -16,12 +16,9 @@ impl Session {
         match statement {
             Statement::Query(query) => {
                 let state = self.planning_state();
-                let (parameters, columns) = planning::describe_query(
-                    &state,
-                    planning::query_statement(query),
-                    declared,
-                )
-                .await?;
+                let (parameters, columns) =
+                    planning::describe_query(&state, planning::query_statement(query), declared)
+                        .await?;
                 Ok(StatementDescription {
                     parameters,
                     columns: Some(columns),
@@ -58,8 +55,8 @@ impl Session {
                 Some(subscribe::subscription_schema(&relation.schema()))
             }
             Statement::Explain(_) => Some(rowset::text_schema(&["QUERY PLAN"])),
-            Statement::ExplainMaterializedView { .. } => {
-                Some(rowset::text_schema(&show::EXPLAIN_COLUMNS))
+            Statement::ExplainMaterializedView { analyze, .. } => {
+                Some(rowset::text_schema(&show::explain_columns(*analyze)))
             }
             Statement::ShowParameter(name) if name.eq_ignore_ascii_case("all") => {
                 Some(rowset::text_schema(&["name", "setting", "description"]))

@@ -140,13 +140,11 @@ impl Session {
 
     fn show_parameter(&self, name: &str) -> Result<StatementResult> {
         if name.eq_ignore_ascii_case("all") {
-            let rows = self.settings.all().into_iter().map(|s| {
-                vec![
-                    Some(s.name),
-                    Some(s.value),
-                    Some(s.description.to_owned()),
-                ]
-            });
+            let rows = self
+                .settings
+                .all()
+                .into_iter()
+                .map(|s| vec![Some(s.name), Some(s.value), Some(s.description.to_owned())]);
             return Ok(text_rows(&["name", "setting", "description"], rows, "SHOW"));
         }
         let value = self.settings.require(name)?;
@@ -161,10 +159,16 @@ impl Session {
                 "DISCARD ALL cannot run inside a transaction block",
             ));
         }
+        self.forget_everything();
+        Ok(done("DISCARD ALL"))
+    }
+
+    /// Back to a new session: parameters, prepared statements, cursors, notices.
+    pub(crate) fn forget_everything(&mut self) {
         self.settings.reset_all();
         self.prepared.clear();
         self.cursors.get_mut().clear();
-        Ok(done("DISCARD ALL"))
+        self.notices.clear();
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) fn query_statement(query: &ast::Query) -> ast::Statement {
 }
 
 /// PostgreSQL's words in DataFusion's.
-fn rewritten(statement: ast::Statement) -> Result<ast::Statement> {
+fn rewritten(mut statement: ast::Statement) -> Result<ast::Statement> {
+    crate::catalog::pg_catalog::without_unreachable(&mut statement);
     match statement {
         ast::Statement::Query(query) => {
             let query = crate::sql::rewrite::rewrite_query(*query)?;
@@ -182,8 +183,10 @@ pub(super) fn columns_of(plan: &LogicalPlan, names: &[String]) -> Result<Vec<Col
             .hint("Give one of them another name with AS."));
         }
         let sql_type = SqlType::from_field(field).ok_or_else(|| {
-            Error::unsupported(format!("column \"{name}\" has a type that cannot be stored"))
-                .hint("Cast it to a type that can, such as text.")
+            Error::unsupported(format!(
+                "column \"{name}\" has a type that cannot be stored"
+            ))
+            .hint("Cast it to a type that can, such as text.")
         })?;
         columns.push(ColumnDefinition {
             name,
@@ -223,7 +226,9 @@ pub(super) fn with_columns(plan: LogicalPlan, columns: &[ColumnDefinition]) -> R
             value.alias(&column.name)
         })
         .collect::<Vec<_>>();
-    Ok(LogicalPlanBuilder::from(plan).project(projection)?.build()?)
+    Ok(LogicalPlanBuilder::from(plan)
+        .project(projection)?
+        .build()?)
 }
 
 /// Plans the stored query of a view, with the columns it had when it was created.
@@ -248,7 +253,8 @@ pub(super) fn parse_query(text: &str) -> Result<Box<ast::Query>> {
     }
 }
 
-/// Names of the relations that a statement reads, as they are written, without `WITH` names.
+/// Names of the relations that a statement reads, without `WITH` names; those of another schema
+/// than `public` come with it: `pg_catalog.pg_class`.
 pub(super) fn relations_read(
     state: &SessionState,
     statement: ast::Statement,
@@ -258,8 +264,10 @@ pub(super) fn relations_read(
         state.resolve_table_references(&ParsedStatement::Statement(Box::new(statement)))?;
     let names: BTreeSet<String> = references
         .into_iter()
-        .filter(|r| matches!(r.schema(), None | Some("public")))
-        .map(|r| r.table().to_owned())
+        .map(|reference| match reference.schema() {
+            None | Some("public") => reference.table().to_owned(),
+            Some(schema) => format!("{schema}.{}", reference.table()),
+        })
         .collect();
     Ok(names.into_iter().collect())
 }

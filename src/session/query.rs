@@ -46,8 +46,8 @@ fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     if !is_same {
         return Ok(batch);
     }
-    let options = datafusion::arrow::array::RecordBatchOptions::new()
-        .with_row_count(Some(batch.num_rows()));
+    let options =
+        datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     // A plan may promise "not null" where an outer operator pads: the data decides.
     let fields: Vec<_> = schema
         .fields()
@@ -55,7 +55,12 @@ fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         .zip(batch.columns())
         .map(|(field, column)| {
             let has_nulls = column.is_nullable();
-            Arc::new(field.as_ref().clone().with_nullable(field.is_nullable() || has_nulls))
+            Arc::new(
+                field
+                    .as_ref()
+                    .clone()
+                    .with_nullable(field.is_nullable() || has_nulls),
+            )
         })
         .collect();
     let schema = datafusion::arrow::datatypes::Schema::new(fields);
@@ -85,8 +90,8 @@ impl Session {
         parameters: &[ScalarValue],
     ) -> Result<(SchemaRef, RowStream)> {
         let state = self.planning_state();
-        let plan =
-            planning::plan_with_values(&state, planning::query_statement(query), parameters).await?;
+        let plan = planning::plan_with_values(&state, planning::query_statement(query), parameters)
+            .await?;
         start(&state, &plan).await
     }
 

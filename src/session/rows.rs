@@ -12,7 +12,7 @@ use super::dml::relation::TableRelation;
 use super::dml::transaction::{Transaction, TransactionMark};
 use crate::catalog::definition::CatalogObject;
 use crate::database::DatabaseParts;
-use crate::error::Result;
+use crate::error::{Error, Result, sqlstate};
 use crate::log::tables::TableStore;
 use crate::log::tables::view::TablesView;
 
@@ -97,7 +97,13 @@ impl SharedRows {
 
     /// Marks this point.
     pub fn mark(&self) -> RowMark {
-        RowMark(self.state.lock().transaction.as_ref().map(Transaction::mark))
+        RowMark(
+            self.state
+                .lock()
+                .transaction
+                .as_ref()
+                .map(Transaction::mark),
+        )
     }
 
     /// Takes back what came after the mark.
@@ -110,9 +116,12 @@ impl SharedRows {
                 *transaction = None;
                 Ok(())
             }
-            (Some(_), None) => Err(crate::error::Error::internal(
-                "a savepoint's transaction is gone",
-            )),
+            // A statement that was cancelled while it changed rows took them along.
+            (Some(_), None) => Err(Error::new(
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not go back to the savepoint: a cancelled statement ended the transaction",
+            )
+            .hint("Say ROLLBACK, then run the transaction again.")),
         }
     }
 

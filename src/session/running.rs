@@ -35,7 +35,10 @@ impl Session {
         let Some((kind, name)) = target else {
             for pipeline in self.pipeline_names() {
                 self.set_stopped(&pipeline, false).await?;
-                self.parts.engine().start(ObjectKind::Pipeline, &pipeline).await?;
+                self.parts
+                    .engine()
+                    .start(ObjectKind::Pipeline, &pipeline)
+                    .await?;
             }
             return Ok(done("START ALL"));
         };

@@ -137,7 +137,12 @@ impl Settings {
         let mut rows: Vec<Parameter> = KNOWN
             .iter()
             .map(|known| {
-                let reset = self.state.lock().startup.get(&canonical(known.name)).cloned();
+                let reset = self
+                    .state
+                    .lock()
+                    .startup
+                    .get(&canonical(known.name))
+                    .cloned();
                 Parameter {
                     name: known.name.to_owned(),
                     value: self.get(known.name).unwrap_or_default(),
@@ -185,11 +190,6 @@ impl Settings {
         let mut state = self.state.lock();
         let layer = state.current.clone();
         state.marks.push(layer);
-    }
-
-    /// Marks taken so far.
-    pub(super) fn marks(&self) -> usize {
-        self.state.lock().marks.len()
     }
 
     /// Back to mark number `index`, which stays.
@@ -248,7 +248,9 @@ fn is_custom(key: &str) -> bool {
     key.split('.').count() >= 2
         && key.split('.').all(|part| {
             part.starts_with(|c: char| c.is_alphabetic() || c == '_')
-                && part.chars().all(|c| c.is_alphanumeric() || "_$-".contains(c))
+                && part
+                    .chars()
+                    .all(|c| c.is_alphanumeric() || "_$-".contains(c))
         })
 }
 

@@ -17,9 +17,17 @@ pub(super) const DESCRIBE_COLUMNS: [&str; 5] = ["column", "type", "nullable", "d
 pub(super) const CREATE_COLUMNS: [&str; 2] = ["name", "create_statement"];
 pub(super) const OPTION_COLUMNS: [&str; 5] =
     ["option", "type", "default", "also_accepted", "description"];
-pub(super) const EXPLAIN_COLUMNS: [&str; 5] =
-    ["operator", "detail", "mode", "state", "retention"];
+const EXPLAIN_COLUMNS: [&str; 5] = ["operator", "detail", "mode", "state", "retention"];
 const SET_OPTION_COLUMNS: [&str; 5] = OPTION_COLUMNS;
+
+/// The columns of `EXPLAIN [ANALYZE] MATERIALIZED VIEW`.
+pub(super) fn explain_columns(analyze: bool) -> Vec<&'static str> {
+    let mut names = EXPLAIN_COLUMNS.to_vec();
+    if analyze {
+        names.extend(["state_rows_total", "state_rows_updated", "memory_bytes"]);
+    }
+    names
+}
 
 /// The columns of `SHOW STREAMS | TABLES | …`.
 pub(super) fn object_columns(kind: ObjectKind) -> &'static [&'static str] {
@@ -184,11 +192,7 @@ impl Session {
         Ok(text_rows(&DESCRIBE_COLUMNS, rows, "DESCRIBE"))
     }
 
-    pub(super) async fn explain_view(
-        &self,
-        name: &str,
-        analyze: bool,
-    ) -> Result<StatementResult> {
+    pub(super) async fn explain_view(&self, name: &str, analyze: bool) -> Result<StatementResult> {
         let snapshot = self.definitions();
         let object = snapshot.require(ObjectKind::MaterializedView, name)?;
         let plan = self.bind_stored_view(object).await?;
@@ -238,11 +242,7 @@ fn with_figures(
             cells
         })
         .collect();
-    let names: Vec<&str> = EXPLAIN_COLUMNS
-        .into_iter()
-        .chain(["state_rows_total", "state_rows_updated", "memory_bytes"])
-        .collect();
-    Ok(text_rows(&names, rows, "EXPLAIN"))
+    Ok(text_rows(&explain_columns(true), rows, "EXPLAIN"))
 }
 
 fn object_row(object: &Arc<CatalogObject>, running: Option<String>) -> Vec<Option<String>> {

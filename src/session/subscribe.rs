@@ -85,7 +85,9 @@ fn rows_of(schema: &SchemaRef, committed: &CommittedChanges) -> Result<RecordBat
             let count = rows.num_rows();
             let mut columns: Vec<ArrayRef> = vec![
                 Arc::new(Int64Array::from_value(committed.batch_id as i64, count)),
-                Arc::new(StringArray::from_iter_values(std::iter::repeat_n(kind, count))),
+                Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
+                    kind, count,
+                ))),
             ];
             columns.extend(rows.columns().iter().cloned());
             batches.push(RecordBatch::try_new(schema.clone(), columns)?);
@@ -128,8 +130,7 @@ mod tests {
 
     fn change(values: Vec<Option<i64>>, weights: Vec<i64>) -> ChangeBatch {
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
-        let rows =
-            RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from(values))]).unwrap();
+        let rows = RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from(values))]).unwrap();
         ChangeBatch::weighted(rows, weights.into())
     }
 
@@ -153,7 +154,12 @@ mod tests {
             .zip(values.iter())
             .map(|(k, v)| (k.unwrap().to_owned(), v))
             .collect();
-        let expected = [("delete", Some(3)), ("insert", Some(1)), ("insert", Some(1)), ("insert", None)];
+        let expected = [
+            ("delete", Some(3)),
+            ("insert", Some(1)),
+            ("insert", Some(1)),
+            ("insert", None),
+        ];
         assert_eq!(rows, expected.map(|(k, v)| (k.to_owned(), v)));
     }
 

@@ -120,6 +120,10 @@ impl Session {
         let Some(work) = work else {
             return Err(Error::internal("no transaction is open"));
         };
+        if work.catalog.is_empty() && rows.is_none() {
+            self.settings.end_transaction(true);
+            return Ok(());
+        }
         let parts = self.parts.clone();
         // In a task of its own: a client that goes away must not leave half of it.
         let result = match tokio::spawn(commit(parts, work, rows)).await {
@@ -134,11 +138,7 @@ impl Session {
     }
 }
 
-async fn commit(
-    parts: Arc<DatabaseParts>,
-    work: Work,
-    rows: Option<RowTransaction>,
-) -> Result<()> {
+async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransaction>) -> Result<()> {
     let Work {
         catalog, actions, ..
     } = work;
@@ -178,7 +178,7 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
         Action::Create(object) => {
             match &object.definition {
                 Definition::Stream(_) => parts.engine().create_stream(object).await?,
-                
+
                 Definition::Sink(sink) => {
                     let snapshot = parts.catalog.snapshot();
                     let pipeline = require_pipeline(&snapshot, &sink.pipeline)?;

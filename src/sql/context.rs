@@ -24,6 +24,7 @@ use crate::error::Result;
 use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
+use crate::sql::planner::OperatorPlanner;
 
 /// Catalog (database) that every name is in.
 pub const CATALOG: &str = "tidemill";
@@ -88,6 +89,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     }
     let mut state = builder.build();
     datafusion_functions_json::register_all(&mut state)?;
+    state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     for function in functions::all().into_iter().chain(options.functions) {
         state.register_udf(function)?;
     }

@@ -16,6 +16,7 @@ pub mod interval;
 pub mod names;
 pub mod options;
 mod parse;
+mod planner;
 pub mod render;
 pub mod rewrite;
 mod source;

@@ -96,8 +96,8 @@ impl Run {
 
     /// Reads the file form; any damage is an error of kind `Damaged` that names the block.
     pub fn decode(bytes: &[u8]) -> Result<Run> {
-        let index = RunIndex::read(bytes, bytes.len() as u64)?;
         check_header(bytes)?;
+        let index = RunIndex::read(bytes)?;
         let mut run = index.decode_blocks(0..index.blocks.len(), bytes, 0)?;
         run.drop_tables(&index.dropped_tables);
         Ok(run)
@@ -154,8 +154,8 @@ impl RunIndex {
         Self::parse(tail, index_offset, block_count as usize).map(Ok)
     }
 
-    fn read(bytes: &[u8], file_bytes: u64) -> Result<Self> {
-        Self::read_tail(bytes, file_bytes)?
+    fn read(file: &[u8]) -> Result<Self> {
+        Self::read_tail(file, file.len() as u64)?
             .map_err(|_| damaged("the footer does not fit the file".into()))
     }
 
@@ -244,8 +244,8 @@ impl RunIndex {
 }
 
 fn check_header(bytes: &[u8]) -> Result<()> {
-    if bytes[..4] != MAGIC {
-        return Err(damaged("it does not begin as a run file".into()));
+    if bytes.len() < HEADER_BYTES || bytes[..4] != MAGIC {
+        return Err(damaged(format!("{} bytes are no run file", bytes.len())));
     }
     let version = u32_at(bytes, 4);
     if version != VERSION {

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// Runs of this many bytes together are merged while publishing: it takes microseconds.
 const INLINE_MERGE_BYTES: usize = 256 << 10;
 /// Runs that may gather in front of the ones the worker has, before `apply` merges them itself.
-const GATHERED_RUNS_MAX: usize = 8;
+const GATHERED_RUNS_MAX: usize = 16;
 /// A tier below this size is not spilled because the budget is over: it would free nothing worth
 /// a file.
 const SPILL_BYTES_MIN: usize = 4 << 20;
@@ -358,7 +358,7 @@ impl Shared {
         let worker = Arc::clone(shared);
         let spawned = std::thread::Builder::new()
             .name("tidemill-state".into())
-            .spawn(move || worker.work());
+            .spawn(move || worker.work_guarded());
         match spawned {
             Ok(handle) => control.worker = Some(handle),
             Err(error) => {
@@ -384,7 +384,20 @@ impl Shared {
         Some(Job::Merge(version.runs[range].to_vec()))
     }
 
-    /// The worker thread: job after job until there is none.
+    /// The worker thread. A panic in it must not leave others waiting for a job that never ends.
+    fn work_guarded(&self) {
+        let work = std::panic::AssertUnwindSafe(|| self.work());
+        if std::panic::catch_unwind(work).is_err() {
+            let mut control = self.control.lock();
+            control.worker_active = false;
+            control.spilling = false;
+            control.claimed_runs = 0;
+            control.spill_error = Some(Error::internal("merging or spilling state panicked"));
+            self.job_done.notify_all();
+        }
+    }
+
+    /// Job after job until there is none.
     fn work(&self) {
         let mut control = self.control.lock();
         while let Some(job) = self.plan_job(&control) {

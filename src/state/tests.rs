@@ -451,6 +451,26 @@ fn measure_apply_look_up_and_scan() {
     }
     store.wait_until_idle().unwrap();
     eprintln!("{:?}", store.stats());
+    let cold = StateStore::open(
+        &folder.path().join("c"),
+        Uuid::nil(),
+        options(8 << 30, 1 << 20),
+    );
+    let cold = cold.unwrap();
+    report("spill of 100k", &clock, &mut || {
+        cold.apply(1, run_at(1)).unwrap();
+        cold.wait_until_idle().unwrap();
+    });
+    let snapshot = cold.snapshot();
+    for _ in 0..2 {
+        report("get_many of 100k from RocksDB", &clock, &mut || {
+            let found = snapshot.get_many(TableId(1), &look_up).unwrap();
+            assert_eq!(found.null_count(), 0);
+        });
+    }
+    report("scan of 100k from RocksDB", &clock, &mut || {
+        assert_eq!(scan_all(&snapshot, TableId(1), None, None).len(), 100_000);
+    });
     let run = run_at(50);
     report("encode of 100k", &clock, &mut || drop(run.encode()));
     let bytes = run.encode();

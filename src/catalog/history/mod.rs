@@ -241,10 +241,11 @@ impl History {
         Ok(())
     }
 
-    /// Deletes metrics rows and expectation counts older than `retention_us`; called now and then.
-    pub fn apply_retention(&self, retention_us: i64) -> Result<()> {
-        let oldest_us = self.clock.now_us() - retention_us;
+    /// Deletes metrics rows and expectation counts of each view that are older than what
+    /// `retention_us` says for it; called now and then.
+    pub fn apply_retention(&self, retention_us: impl Fn(&str) -> i64) -> Result<()> {
         for name in self.names(keys::METRICS)? {
+            let oldest_us = self.clock.now_us() - retention_us(&name);
             let (lower, upper) = keys::range_of(keys::METRICS, &name);
             let Some(first_kept) = self.first_since(&lower, &upper, oldest_us)? else {
                 self.store.delete_range(&lower, &upper)?;

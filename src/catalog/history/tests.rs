@@ -49,12 +49,20 @@ fn metrics_are_idempotent_ordered_and_apart_by_name() {
 fn retention_deletes_what_is_older_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let history = History::open(dir.path(), ManualClock::at(10 * DAY_US)).unwrap();
-    let rows: Vec<_> = (0..10).map(|day| row("v", day, day as i64 * DAY_US)).collect();
+    let rows: Vec<_> = (0..10)
+        .map(|day| row("v", day, day as i64 * DAY_US))
+        .collect();
     history.record_metrics(&rows).unwrap();
-    history.record_metrics(&[row("gone", 0, DAY_US)]).unwrap();
-    history.apply_retention(METRICS_RETENTION_US).unwrap();
+    history
+        .record_metrics(&[row("gone", 0, 4 * DAY_US)])
+        .unwrap();
+    let days = |name: &str| if name == "gone" { 1 } else { 7 };
+    history.apply_retention(|name| days(name) * DAY_US).unwrap();
     let left = history.metrics(&HistoryFilter::default()).unwrap();
-    let left: Vec<_> = left.iter().map(|r| (r.stream_name.as_str(), r.batch_id)).collect();
+    let left: Vec<_> = left
+        .iter()
+        .map(|r| (r.stream_name.as_str(), r.batch_id))
+        .collect();
     assert_eq!(left, (3..10).map(|b| ("v", b)).collect::<Vec<_>>());
 }
 
@@ -80,7 +88,10 @@ fn events_are_ordered_by_time_and_filtered_by_object() {
         .map(|e| e.kind)
         .collect();
     assert_eq!(kinds, ["created", "started"]);
-    assert_eq!(history.events(&named("a", Some(1))).unwrap()[0].kind, "started");
+    assert_eq!(
+        history.events(&named("a", Some(1))).unwrap()[0].kind,
+        "started"
+    );
 }
 
 #[test]
@@ -107,7 +118,10 @@ fn the_engines_json_becomes_exact_milliseconds() {
     });
     let row: MetricsRow = serde_json::from_value(value).unwrap();
     assert_eq!(row.add_batch_ms.us, 1_234_005);
-    assert_eq!(serde_json::to_value(&row).unwrap()["add_batch_ms"], "1234.005");
+    assert_eq!(
+        serde_json::to_value(&row).unwrap()["add_batch_ms"],
+        "1234.005"
+    );
     let bad = serde_json::json!({ "add_batch_ms": "12.5" });
     assert!(serde_json::from_value::<MetricsRow>(bad).is_err());
 }

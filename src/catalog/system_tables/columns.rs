@@ -73,7 +73,11 @@ impl<'a, T> Columns<'a, T> {
         let array: Int64Array = self
             .rows
             .iter()
-            .map(|row| value(row).into().map(|v| i64::try_from(v).unwrap_or(i64::MAX)))
+            .map(|row| {
+                value(row)
+                    .into()
+                    .map(|v| i64::try_from(v).unwrap_or(i64::MAX))
+            })
             .collect();
         self.push(name, &SqlType::BigInt, Arc::new(array))
     }

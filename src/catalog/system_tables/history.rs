@@ -46,7 +46,9 @@ pub(super) fn metrics_log(
         .number("input_rows_per_second", |r| r.input_rows_per_second)
         .number("processed_rows_per_second", |r| r.processed_rows_per_second)
         .count("num_late_rows", |r| r.num_late_rows)
-        .count("num_expectation_failed_rows", |r| r.num_expectation_failed_rows)
+        .count("num_expectation_failed_rows", |r| {
+            r.num_expectation_failed_rows
+        })
         .count("num_dead_letter_rows", |r| r.num_dead_letter_rows)
         .count("num_error_rows", |r| r.num_error_rows)
         .count("state_rows_total", |r| r.state_rows_total)

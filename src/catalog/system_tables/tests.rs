@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::prelude::SessionContext;
 
 use super::*;
-use crate::catalog::history::rows::{Milliseconds, MetricsRow};
+use crate::catalog::history::rows::{MetricsRow, Milliseconds};
 use crate::clock::ManualClock;
 use crate::engine::status::QueryStatus;
 
@@ -70,7 +70,9 @@ async fn the_dashboard_query_runs_verbatim() {
     facts.history.record_metrics(&rows).unwrap();
     let context = SessionContext::new();
     let table = provider("streaming_metrics_log", &facts).unwrap();
-    context.register_table("streaming_metrics_log", table).unwrap();
+    context
+        .register_table("streaming_metrics_log", table)
+        .unwrap();
     let batches = context
         .sql(
             "SELECT
@@ -93,7 +95,10 @@ LIMIT 100;",
     let ids = batch.column(0).as_primitive::<Int64Type>();
     assert_eq!(ids.values(), &[1, 0]);
     let rate = datafusion::arrow::compute::cast(batch.column(4), &DataType::Float64).unwrap();
-    assert_eq!(rate.as_primitive::<Float64Type>().values(), &[333_000_000.0, 2000.0]);
+    assert_eq!(
+        rate.as_primitive::<Float64Type>().values(),
+        &[333_000_000.0, 2000.0]
+    );
 }
 
 #[tokio::test]
@@ -119,14 +124,29 @@ async fn a_running_query_is_a_row_with_its_nulls() {
     let facts = facts(dir.path(), status);
     let context = SessionContext::new();
     context
-        .register_table("streaming_queries", provider("streaming_queries", &facts).unwrap())
+        .register_table(
+            "streaming_queries",
+            provider("streaming_queries", &facts).unwrap(),
+        )
         .unwrap();
     let count = |sql: &'static str| {
         let context = context.clone();
         async move { context.sql(sql).await.unwrap().count().await.unwrap() }
     };
-    assert_eq!(count("SELECT 1 FROM streaming_queries WHERE exception IS NULL").await, 1);
-    assert_eq!(count("SELECT 1 FROM streaming_queries WHERE stream_name = 'v'").await, 1);
-    assert_eq!(count("SELECT 1 FROM streaming_queries WHERE last_batch_id = 3").await, 1);
-    assert_eq!(count("SELECT 1 FROM streaming_queries WHERE 'w' = stream_name").await, 1);
+    assert_eq!(
+        count("SELECT 1 FROM streaming_queries WHERE exception IS NULL").await,
+        1
+    );
+    assert_eq!(
+        count("SELECT 1 FROM streaming_queries WHERE stream_name = 'v'").await,
+        1
+    );
+    assert_eq!(
+        count("SELECT 1 FROM streaming_queries WHERE last_batch_id = 3").await,
+        1
+    );
+    assert_eq!(
+        count("SELECT 1 FROM streaming_queries WHERE 'w' = stream_name").await,
+        1
+    );
 }

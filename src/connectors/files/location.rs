@@ -181,21 +181,18 @@ fn store_options(settings: &Settings<'_>) -> Result<Vec<(String, String)>> {
         })
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
         .collect();
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 11] = [
         "endpoint",
         "region",
         "access_key_id",
         "secret_access_key",
         "session_token",
         "allow_http",
-        "virtual_hosted_style_request",
         "skip_signature",
         "account_name",
         "account_key",
         "sas_token",
         "service_account_key",
-        "service_account_path",
-        "use_emulator",
     ];
     for name in NAMES {
         if let Some(value) = settings.text(name)? {
@@ -227,7 +224,14 @@ fn split_pattern(location: &str) -> (&str, Option<()>) {
 
 /// Names that hold no data: hidden ones, `_SUCCESS` and the like, and files still being written.
 fn is_data_name(name: &str) -> bool {
-    const TEMPORARY: [&str; 6] = [".tmp", ".temp", ".part", ".partial", ".crdownload", ".inprogress"];
+    const TEMPORARY: [&str; 6] = [
+        ".tmp",
+        ".temp",
+        ".part",
+        ".partial",
+        ".crdownload",
+        ".inprogress",
+    ];
     !name.starts_with(['.', '_'])
         && !name.ends_with('~')
         && !TEMPORARY.iter().any(|suffix| name.ends_with(suffix))
@@ -259,7 +263,9 @@ fn list_local(root: &Path, pattern: Option<&Pattern>) -> Result<Vec<FileEntry>> 
     let metadata = fs::metadata(root).map_err(|e| {
         let error = unreachable_location(&shown, &e);
         if e.kind() == io::ErrorKind::NotFound {
-            error.hint("Create the folder, or DROP the stream and create it with the right location.")
+            error.hint(
+                "Create the folder, or DROP the stream and create it with the right location.",
+            )
         } else {
             error
         }

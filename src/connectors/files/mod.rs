@@ -83,8 +83,7 @@ impl FilesSource {
     ) -> Result<Self> {
         let settings = Settings::new(&object.name, options, &environment.secrets);
         let location_text = settings.required("location")?;
-        let format =
-            FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
+        let format = FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
         let metadata = metadata_columns(object.columns())?;
         let policy = ReadPolicy {
             format,
@@ -381,12 +380,9 @@ fn metadata_columns(columns: &[ColumnDefinition]) -> Result<Vec<Option<String>>>
     columns
         .iter()
         .map(|column| match &column.metadata_from {
-            Some(name) if !NAMES.contains(&name.as_str()) => Err(super::unknown_metadata(
-                &column.name,
-                name,
-                "files",
-                &NAMES,
-            )),
+            Some(name) if !NAMES.contains(&name.as_str()) => {
+                Err(super::unknown_metadata(&column.name, name, "files", &NAMES))
+            }
             name => Ok(name.clone()),
         })
         .collect()
@@ -498,14 +494,19 @@ impl Source for FilesSource {
         let files = self.files_between(start, end).await?;
         let layout = Arc::new(self.layout(projection));
         let (location, policy) = (self.location.clone(), self.policy.clone());
-        let readers = files.into_iter().map(move |file| {
-            FileTask {
-                location: location.clone(),
-                policy: policy.clone(),
-                layout: layout.clone(),
-                file,
-            }
-            .into_reader()
+        let readers = files.into_iter().flat_map(move |file| {
+            let segments = read::segments(&file, &location, &policy.format.format);
+            let (location, policy, layout) = (location.clone(), policy.clone(), layout.clone());
+            segments.into_iter().map(move |segment| {
+                FileTask {
+                    location: location.clone(),
+                    policy: policy.clone(),
+                    layout: layout.clone(),
+                    file: file.clone(),
+                    segment,
+                }
+                .into_reader()
+            })
         });
         let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
         Ok(chunks::read_in_order(readers, parallelism.min(8)))
@@ -516,7 +517,10 @@ impl Source for FilesSource {
         let Some((through, entry)) = self.compaction() else {
             return Ok(());
         };
-        if position.files_log.is_none_or(|acknowledged| through >= acknowledged) {
+        if position
+            .files_log
+            .is_none_or(|acknowledged| through >= acknowledged)
+        {
             return Ok(());
         }
         self.log.compact(through, &entry.to_json()?).await?;

@@ -23,8 +23,10 @@ impl FilesOffset {
     /// From the offset log's JSON.
     pub fn parse(offset: &SourceOffset) -> Result<Self> {
         serde_json::from_value(offset.0.clone()).map_err(|_| {
-            Error::damaged("offset of a files source is not of the form {\"files_log\": n, \"files\": n}")
-                .detail(format!("It says {}.", offset.0))
+            Error::damaged(
+                "offset of a files source is not of the form {\"files_log\": n, \"files\": n}",
+            )
+            .detail(format!("It says {}.", offset.0))
         })
     }
 
@@ -80,7 +82,9 @@ pub fn chain(entries: &HashMap<u64, LogEntry>, last: Option<u64>) -> Result<Vec<
     let mut batches = Vec::new();
     let mut next = last;
     while let Some(batch_id) = next {
-        let entry = entries.get(&batch_id).ok_or_else(|| missing_entry(batch_id))?;
+        let entry = entries
+            .get(&batch_id)
+            .ok_or_else(|| missing_entry(batch_id))?;
         if entry.previous.is_some_and(|p| p >= batch_id) {
             return Err(Error::damaged(format!(
                 "file list of batch {batch_id} in the source's log is damaged"

@@ -1,6 +1,11 @@
-//! One file to chunks.
+//! One file, or one segment of a large file of lines, to chunks.
+//!
+//! Segments let several cores decode one file. A line belongs to the segment that it starts in, so
+//! a segment begins behind its first newline and ends with the line that crosses its end. Where
+//! segments lie depends on the planned size alone.
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringArray, TimestampMicrosecondArray};
@@ -10,9 +15,7 @@ use super::plan::{OnBadFile, OnChangedFile, PlannedFile};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::ParquetChunks;
-use crate::connectors::formats::{
-    Format, FormatOptions, Layout, RecordDecoder, dead_letter,
-};
+use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
 use crate::connectors::{DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
@@ -30,7 +33,34 @@ pub struct ReadPolicy {
     pub on_changed_file: OnChangedFile,
 }
 
-/// Reads one planned file.
+/// Bytes of a segment.
+const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// Parts of a planned file that are read on their own: byte ranges, in order.
+pub fn segments(file: &PlannedFile, location: &Location, format: &Format) -> Vec<Range<u64>> {
+    let size = file.entry.size;
+    // CSV lines may hold quoted newlines, Parquet has no lines, and an object store is read in
+    // pieces that a cut inside a line would fetch twice.
+    let divisible = matches!(format, Format::Json | Format::Text)
+        && matches!(location, Location::Local { .. })
+        && file.skipped.is_none();
+    if !divisible || size < 2 * SEGMENT_BYTES {
+        return std::iter::once(0..size).collect();
+    }
+    let count = size / SEGMENT_BYTES;
+    (0..count)
+        .map(|i| {
+            let end = if i + 1 == count {
+                size
+            } else {
+                (i + 1) * SEGMENT_BYTES
+            };
+            i * SEGMENT_BYTES..end
+        })
+        .collect()
+}
+
+/// Reads one segment of a planned file.
 pub struct FileTask {
     /// Where files are.
     pub location: Location,
@@ -40,6 +70,8 @@ pub struct FileTask {
     pub layout: Arc<Layout>,
     /// Which file.
     pub file: PlannedFile,
+    /// Which bytes of it.
+    pub segment: Range<u64>,
 }
 
 impl FileTask {
@@ -51,22 +83,25 @@ impl FileTask {
     fn run(&self, out: &ChunkSender) -> Result<(), Stop> {
         let path = &self.file.entry.path;
         if let Some(reason) = &self.file.skipped {
-            return Ok(self.set_aside(out, reason.clone())?);
+            return self.set_aside(out, reason.clone());
         }
         match self.read(out) {
             Err(Stop::Failed(e)) if e.sqlstate() == sqlstate::UNDEFINED_FILE => {
                 if !self.policy.ignore_missing_files {
                     return Err(Stop::Failed(e));
                 }
+                if self.segment.start > 0 {
+                    return Ok(());
+                }
                 tracing::warn!(file = %path, "a planned file is gone; its rows are lost");
                 let reason = format!("file is gone; it had {} bytes", self.file.entry.size);
-                Ok(self.set_aside(out, reason)?)
+                self.set_aside(out, reason)
             }
             Err(Stop::Failed(e))
                 if e.kind() == ErrorKind::Damaged && self.policy.on_bad_file == OnBadFile::Skip =>
             {
                 tracing::warn!(file = %path, error = %e, "an unreadable file is skipped");
-                Ok(self.set_aside(out, e.primary().to_owned())?)
+                self.set_aside(out, e.primary().to_owned())
             }
             other => other,
         }
@@ -86,10 +121,12 @@ impl FileTask {
             if self.policy.on_changed_file == OnChangedFile::Fail {
                 return Err(changed_file(&entry.path).into());
             }
-            tracing::warn!(
-                file = %entry.path, planned_bytes = entry.size, bytes = size,
-                "a file changed between planning and reading"
-            );
+            if self.segment.start == 0 {
+                tracing::warn!(
+                    file = %entry.path, planned_bytes = entry.size, bytes = size,
+                    "a file changed between planning and reading"
+                );
+            }
         }
         match &self.policy.format.format {
             Format::Parquet => self.read_parquet(file, out),
@@ -124,12 +161,22 @@ impl FileTask {
             _ => (RecordEnd::Newline, false),
         };
         // A file that grew since it was planned is read to the planned size: the same rows again.
-        let mut records = RecordReader::new(file.reader(0).take(entry.size), end);
+        // A later segment starts one byte early: its first newline ends the line before it.
+        let mut at = self.segment.start.saturating_sub(1);
+        let mut records = RecordReader::new(file.reader(at).take(entry.size - at), end);
+        let mut first = self.segment.start == 0;
+        if !first {
+            let before = records.next_record().map_err(|e| io_error(entry, &e))?;
+            at += before.map_or(0, |record| record.length as u64);
+        }
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
         let mut letters: Vec<DeadLetter> = Vec::new();
+        let mut lines_before = None;
         let mut bytes = 0u64;
-        let mut first = true;
-        while let Some(record) = records.next_record().map_err(|e| io_error(entry, &e))? {
+        while at < self.segment.end
+            && let Some(record) = records.next_record().map_err(|e| io_error(entry, &e))?
+        {
+            at += record.length as u64;
             bytes += record.length as u64;
             let mut line = record.bytes;
             if std::mem::replace(&mut first, false) {
@@ -138,22 +185,24 @@ impl FileTask {
             if !keeps_blank_lines && line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let pushed = match &mut decoder {
-                _ if record.overlong => Err(format!(
+            if std::mem::replace(&mut header, false) {
+                self.read_header(&mut decoder, line)?;
+                continue;
+            }
+            let pushed = if record.overlong {
+                Err(format!(
                     "record is longer than {} MiB",
                     RECORD_BYTES_MAX >> 20
-                )),
-                RecordDecoder::Csv(csv) if std::mem::replace(&mut header, false) => {
-                    csv.header(line).map_err(|reason| {
-                        Error::damaged(format!("cannot read the header of \"{}\"", entry.path))
-                            .detail(format!("{reason}."))
-                    })?;
-                    continue;
-                }
-                decoder => decoder.push(line),
+                ))
+            } else {
+                decoder.push(line)
             };
             if let Err(reason) = pushed {
-                let origin = format!("{} line {}", entry.path, record.line);
+                let before = match lines_before {
+                    Some(lines) => lines,
+                    None => *lines_before.insert(self.lines_before(file)?),
+                };
+                let origin = format!("{} line {}", entry.path, before + record.line);
                 letters.push(dead_letter(origin, line, reason));
             }
             let full = decoder.rows() >= CHUNK_ROWS || letters.len() >= CHUNK_ROWS / 64;
@@ -169,6 +218,32 @@ impl FileTask {
             self.send(out, &decoder.finish(), rows, letters, bytes)?;
         }
         Ok(())
+    }
+
+    fn read_header(&self, decoder: &mut RecordDecoder, line: &[u8]) -> Result<()> {
+        let RecordDecoder::Csv(csv) = decoder else {
+            return Ok(());
+        };
+        csv.header(line).map_err(|reason| {
+            let path = &self.file.entry.path;
+            Error::damaged(format!("cannot read the header of \"{path}\""))
+                .detail(format!("{reason}."))
+        })
+    }
+
+    /// Lines before the first that this segment's reader counts; read only to name a bad one.
+    fn lines_before(&self, file: &OpenFile) -> Result<u64, Stop> {
+        let entry = &self.file.entry;
+        let mut before = file.reader(0).take(self.segment.start.saturating_sub(1));
+        let mut buffer = vec![0u8; 1 << 20];
+        let mut lines = 0;
+        loop {
+            let read = before.read(&mut buffer).map_err(|e| io_error(entry, &e))?;
+            if read == 0 {
+                return Ok(lines);
+            }
+            lines += buffer[..read].iter().filter(|b| **b == b'\n').count() as u64;
+        }
     }
 
     fn send(
@@ -216,8 +291,9 @@ impl FileTask {
 
 /// The error for a file that changed where that is not allowed.
 pub fn changed_file(path: &str) -> Error {
-    Error::damaged(format!("file \"{path}\" changed after it was read"))
-        .hint("Put the old file back, or set on_changed_file = 'warn' or 'read_again' on the stream.")
+    Error::damaged(format!("file \"{path}\" changed after it was read")).hint(
+        "Put the old file back, or set on_changed_file = 'warn' or 'read_again' on the stream.",
+    )
 }
 
 fn io_error(entry: &FileEntry, error: &io::Error) -> Error {

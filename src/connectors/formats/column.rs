@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::NullBufferBuilder;
 use datafusion::arrow::array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType,
@@ -19,10 +20,7 @@ use datafusion::arrow::array::{
     ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray,
     PrimitiveArray, StringArray, StructArray,
 };
-use datafusion::arrow::buffer::{
-    BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer,
-};
-use datafusion::arrow::array::NullBufferBuilder;
+use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 
 use super::json_text::{JsonText, Token};
@@ -235,6 +233,7 @@ impl Column {
     pub fn push_json(&mut self, json: &mut JsonText<'_>) -> Result<(), Refusal> {
         if let Values::Bytes(offsets, bytes) = &mut self.values
             && matches!(self.sql_type, SqlType::Json | SqlType::Jsonb)
+            && json.peek()? != Token::Null
         {
             let raw = json.raw_value()?;
             bytes.extend_from_slice(raw.as_bytes());

@@ -75,10 +75,9 @@ impl EncoderFactory for SqlEncoders {
                 Box::new(UuidText(array.as_fixed_size_binary()))
             }
             (_, DataType::Binary) => Box::new(HexText(array.as_binary::<i32>())),
-            (_, DataType::Interval(_)) => Box::new(Displayed(ArrayFormatter::try_new(
-                array,
-                &DISPLAY,
-            )?)),
+            (_, DataType::Interval(_)) => {
+                Box::new(Displayed(ArrayFormatter::try_new(array, &DISPLAY)?))
+            }
             _ => return Ok(None),
         };
         Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
@@ -269,19 +268,20 @@ fn write_parquet<W: Write + Send>(
     let failed = |e: datafusion::parquet::errors::ParquetError| {
         Error::internal("could not write Parquet").detail(format!("The writer says: {e}."))
     };
-    let mut writer =
-        ArrowWriter::try_new(out, stored.clone(), Some(properties)).map_err(failed)?;
+    let mut writer = ArrowWriter::try_new(out, stored.clone(), Some(properties)).map_err(failed)?;
     for batch in batches {
         let arrays = batch
             .columns()
             .iter()
             .zip(stored.fields())
-            .map(|(array, field)| match (array.data_type(), field.data_type()) {
-                (DataType::Interval(_), DataType::Utf8) => {
-                    displayed_column(array).map(|a| Arc::new(a) as ArrayRef)
-                }
-                _ => Ok(array.clone()),
-            })
+            .map(
+                |(array, field)| match (array.data_type(), field.data_type()) {
+                    (DataType::Interval(_), DataType::Utf8) => {
+                        displayed_column(array).map(|a| Arc::new(a) as ArrayRef)
+                    }
+                    _ => Ok(array.clone()),
+                },
+            )
             .collect::<Result<Vec<_>>>()?;
         let batch = RecordBatch::try_new(stored.clone(), arrays)?;
         writer.write(&batch).map_err(failed)?;

@@ -54,7 +54,11 @@ impl<'a> JsonText<'a> {
     }
 
     fn unexpected(&self, wanted: &str) -> Refusal {
-        match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+        match self
+            .text
+            .get(self.at..)
+            .and_then(|rest| rest.chars().next())
+        {
             None => format!("invalid JSON: input ends where {wanted} was expected"),
             Some(found) => format!(
                 "invalid JSON: expected {wanted} at byte {}, found \"{}\"",
@@ -118,8 +122,8 @@ impl<'a> JsonText<'a> {
         let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
         while let Some(eight) = self.bytes.get(from..from + 8) {
             let word = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
-            let found = zero_bytes(word ^ (ONES * b'"' as u64))
-                | zero_bytes(word ^ (ONES * b'\\' as u64));
+            let found =
+                zero_bytes(word ^ (ONES * b'"' as u64)) | zero_bytes(word ^ (ONES * b'\\' as u64));
             if found != 0 {
                 return from + (found.trailing_zeros() / 8) as usize;
             }

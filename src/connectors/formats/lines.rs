@@ -11,6 +11,9 @@ use super::csv;
 /// Bytes of one record at most.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of an overlong record that are given.
+const BEGINNING_BYTES: usize = 64 << 10;
+
 /// Bytes asked of the input at a time.
 const READ_BYTES: usize = 1 << 20;
 
@@ -99,13 +102,21 @@ impl<R: Read> RecordReader<R> {
             let bytes = &self.buffer[start..start + length];
             self.line += match self.end {
                 RecordEnd::Newline => 1,
-                RecordEnd::NewlineOutside(_) => bytes.iter().filter(|b| **b == b'\n').count() as u64,
+                RecordEnd::NewlineOutside(_) => {
+                    bytes.iter().filter(|b| **b == b'\n').count() as u64
+                }
             };
+            let bytes = without_line_end(bytes);
+            let overlong = bytes.len() > self.record_bytes_max;
             return Ok(Some(Record {
-                bytes: without_line_end(&self.buffer[start..start + length]),
+                bytes: &bytes[..if overlong {
+                    BEGINNING_BYTES.min(bytes.len())
+                } else {
+                    bytes.len()
+                }],
                 length,
                 line,
-                overlong: false,
+                overlong,
             }));
         }
         self.skip_overlong(start, length, line)
@@ -118,7 +129,6 @@ impl<R: Read> RecordReader<R> {
         mut length: usize,
         line: u64,
     ) -> io::Result<Option<Record<'_>>> {
-        const BEGINNING_BYTES: usize = 64 << 10;
         let beginning = self.buffer[start..start + BEGINNING_BYTES.min(length)].to_vec();
         loop {
             self.start = self.filled;
@@ -255,7 +265,12 @@ mod tests {
     #[test]
     fn an_overlong_record_is_cut_and_skipped() {
         for step in [1, 3, 64] {
-            let records = all(b"ok\n0123456789abcdefghij\nend\n", step, RecordEnd::Newline, 8);
+            let records = all(
+                b"ok\n0123456789abcdefghij\nend\n",
+                step,
+                RecordEnd::Newline,
+                8,
+            );
             assert_eq!(records.len(), 3, "{records:?}");
             assert!(records[1].2 && records[1].0.starts_with("01234567"));
             assert_eq!(records[2], ("end".to_owned(), 3, false));

@@ -64,7 +64,7 @@ pub struct FormatOptions {
 }
 
 impl FormatOptions {
-    /// From `format`, `header`, `delimiter`, `quote`, `null`, `timestamp_unit`. Without `format`,
+    /// From `format`, `header`, `delimiter`, `quote`, `null_value`, `timestamp_unit`. Without `format`,
     /// `default` is asked for one.
     pub fn from_settings(
         settings: &Settings<'_>,
@@ -114,7 +114,7 @@ fn csv_style(settings: &Settings<'_>) -> Result<CsvStyle> {
             .single_byte("delimiter")?
             .unwrap_or(default.delimiter),
         quote: settings.single_byte("quote")?.unwrap_or(default.quote),
-        null: settings.text("null")?.unwrap_or(default.null),
+        null: settings.text("null_value")?.unwrap_or(default.null),
         header: settings.boolean("header")?.unwrap_or(default.header),
     };
     if style.delimiter == style.quote {
@@ -197,6 +197,23 @@ impl RecordDecoder {
                 *rows += 1;
                 Ok(())
             }
+        }
+    }
+
+    /// Takes a record without a value (a Kafka tombstone): NULL for text and raw, refused else.
+    pub fn push_absent(&mut self) -> Result<(), Refusal> {
+        match self {
+            Self::Value { column, rows, .. } => {
+                if let Some(column) = column {
+                    if !column.field().is_nullable() {
+                        return Err(json::null_refusal(column.field().name()));
+                    }
+                    column.push_null();
+                }
+                *rows += 1;
+                Ok(())
+            }
+            _ => Err("record has no value".to_owned()),
         }
     }
 

@@ -5,7 +5,6 @@
 //! dead letter and the rest of the file stays. An unreadable file is an error; what to do about it
 //! is the caller's policy.
 
-
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, new_null_array,
 };
@@ -308,4 +307,3 @@ pub fn looks_complete(first4: &[u8], last4: &[u8], length: u64) -> bool {
     const SMALLEST_FILE_BYTES: u64 = 12;
     length >= SMALLEST_FILE_BYTES && first4 == b"PAR1" && last4 == b"PAR1"
 }
-

@@ -1,3 +1,5 @@
+//! What each format accepts, refuses and gives back.
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::types::{
@@ -17,7 +19,13 @@ fn all_types() -> Fields {
         ("small", SqlType::SmallInt),
         ("big", SqlType::BigInt),
         ("ratio", SqlType::Double),
-        ("price", SqlType::Numeric { precision: 10, scale: 2 }),
+        (
+            "price",
+            SqlType::Numeric {
+                precision: 10,
+                scale: 2,
+            },
+        ),
         ("name", SqlType::Text),
         ("raw", SqlType::Bytea),
         ("day", SqlType::Date),
@@ -68,17 +76,25 @@ fn json_fills_every_type() {
     let mut json = decoder(Format::Json, &fields);
     json.push(FULL.replace('\n', " ").as_bytes()).unwrap();
     json.push(b"{}").unwrap();
-    json.push(br#"{"at": 1709210096789, "big": "12", "name": 7, "flag": "no", "price": "1", "day": 1}"#)
-        .unwrap();
+    json.push(
+        br#"{"at": 1709210096789, "big": "12", "name": 7, "flag": "no", "price": "1", "day": 1}"#,
+    )
+    .unwrap();
     let rows = batch(&fields, &mut json);
     assert_eq!(rows.num_rows(), 3);
     let column = |name: &str| rows.column_by_name(name).unwrap().clone();
     assert!(column("flag").as_boolean().value(0) && !column("flag").as_boolean().value(2));
     assert_eq!(column("small").as_primitive::<Int16Type>().value(0), -7);
     let big = column("big");
-    assert_eq!(big.as_primitive::<Int64Type>().value(0), 9_007_199_254_740_993);
+    assert_eq!(
+        big.as_primitive::<Int64Type>().value(0),
+        9_007_199_254_740_993
+    );
     assert_eq!(big.as_primitive::<Int64Type>().value(2), 12);
-    assert_eq!(column("ratio").as_primitive::<Float64Type>().value(0), 0.0015);
+    assert_eq!(
+        column("ratio").as_primitive::<Float64Type>().value(0),
+        0.0015
+    );
     let price = column("price");
     assert_eq!(price.as_primitive::<Decimal128Type>().value(0), 1235);
     assert_eq!(price.as_primitive::<Decimal128Type>().value(2), 100);
@@ -93,11 +109,17 @@ fn json_fills_every_type() {
     let attz = column("attz");
     let attz = attz.as_primitive::<TimestampMicrosecondType>();
     assert_eq!(attz.value(0), 1_709_202_896_000_000);
-    assert_eq!(column("doc").as_string::<i32>().value(0), r#"{"k": [1, {"z": null}]}"#);
+    assert_eq!(
+        column("doc").as_string::<i32>().value(0),
+        r#"{"k": [1, {"z": null}]}"#
+    );
     let tags = column("tags");
     assert_eq!(tags.as_list::<i32>().value(0).null_count(), 1);
     let place = column("place");
-    assert_eq!(place.as_struct().column(1).as_list::<i32>().value(0).len(), 2);
+    assert_eq!(
+        place.as_struct().column(1).as_list::<i32>().value(0).len(),
+        2
+    );
     assert!((0..rows.num_columns()).all(|i| rows.column(i).is_null(1)));
 }
 
@@ -114,7 +136,10 @@ fn bad_records_leave_no_trace_and_say_why() {
     let good = br#"{"id": 1, "name": "a", "list": [1, 2]}"#;
     json.push(good).unwrap();
     let bad: [(&[u8], &str); 14] = [
-        (br#"{"name": "kept?", "list": [9, "x"], "id": 2}"#, "column \"list\""),
+        (
+            br#"{"name": "kept?", "list": [9, "x"], "id": 2}"#,
+            "column \"list\"",
+        ),
         (br#"{"id": "two"}"#, "bigint: \"two\""),
         (br#"{"id": 1.5}"#, "bigint: \"1.5\""),
         (br#"{"id": {}}"#, "bigint"),
@@ -156,7 +181,11 @@ fn a_projection_decodes_less_and_refuses_the_same_nulls() {
     for format in [Format::Json, Format::Csv(CsvStyle::default())] {
         let json = format == Format::Json;
         let records: [&[u8]; 3] = if json {
-            [br#"{"id": 1, "n": 5}"#, br#"{"n": 6}"#, br#"{"n": 7, "id": 3}"#]
+            [
+                br#"{"id": 1, "n": 5}"#,
+                br#"{"n": 6}"#,
+                br#"{"n": 7, "id": 3}"#,
+            ]
         } else {
             [b"1,,5", b",x,6", b"3,,7"]
         };
@@ -191,12 +220,23 @@ fn csv_quotes_nulls_and_headers() {
     csv.push(b"\"a;\"\"b\"\"\nc\";x;1\r\n").unwrap();
     csv.push(b"\"\";;").unwrap();
     csv.push(b";;2").unwrap();
-    assert!(csv.push(b"a;b").unwrap_err().contains("2 fields, expected 3"));
+    assert!(
+        csv.push(b"a;b")
+            .unwrap_err()
+            .contains("2 fields, expected 3")
+    );
     assert!(csv.push(b"\"open;b;1").unwrap_err().contains("not closed"));
-    assert!(csv.push(b"\"a\"b;b;1").unwrap_err().contains("follows a quoted"));
+    assert!(
+        csv.push(b"\"a\"b;b;1")
+            .unwrap_err()
+            .contains("follows a quoted")
+    );
     assert!(csv.push(b"a;b;one").unwrap_err().contains("bigint"));
     let arrays = csv.finish();
-    let (ids, names) = (arrays[0].as_primitive::<Int64Type>(), arrays[1].as_string::<i32>());
+    let (ids, names) = (
+        arrays[0].as_primitive::<Int64Type>(),
+        arrays[1].as_string::<i32>(),
+    );
     assert_eq!(names.value(0), "a;\"b\"\nc");
     assert!(names.is_valid(1) && names.value(1).is_empty() && ids.is_null(1));
     assert!(names.is_null(2) && ids.value(2) == 2);
@@ -231,7 +271,13 @@ fn every_format_gives_back_what_was_written() {
         while let Some(record) = records.next_record().unwrap() {
             again.push(record.bytes).unwrap();
         }
-        assert_eq!(batch(&fields, &mut again), rows, "{format:?}");
+        let again = batch(&fields, &mut again);
+        for (field, (found, expected)) in fields
+            .iter()
+            .zip(again.columns().iter().zip(rows.columns()))
+        {
+            assert_eq!(found, expected, "{} in {format:?}", field.name());
+        }
     }
 
     let bytes = bytes::Bytes::from(written(&Format::Parquet));
@@ -256,7 +302,8 @@ fn parquet_casts_by_name_and_sets_bad_rows_aside() {
     let mut json = decoder(Format::Json, &stored);
     let uuid = "c2cc10e1-57d6-4b6f-9899-38d972112d8c";
     for (n, id) in [("1", uuid), ("40000", uuid), ("3", "nonsense"), ("4", uuid)] {
-        json.push(format!(r#"{{"N": {n}, "id": "{id}"}}"#).as_bytes()).unwrap();
+        json.push(format!(r#"{{"N": {n}, "id": "{id}"}}"#).as_bytes())
+            .unwrap();
     }
     json.push(b"{}").unwrap();
     let rows = batch(&stored, &mut json);
@@ -278,25 +325,38 @@ fn parquet_casts_by_name_and_sets_bad_rows_aside() {
         pieces.next_piece().unwrap().unwrap()
     };
     let piece = read(&[2, 0, 1]);
-    assert_eq!(piece.arrays[1].as_primitive::<Int16Type>().values(), &[1, 4]);
+    assert_eq!(
+        piece.arrays[1].as_primitive::<Int16Type>().values(),
+        &[1, 4]
+    );
     assert_eq!(piece.arrays[0].null_count(), 2);
-    let origins: Vec<_> = piece.dead_letters.iter().map(|l| l.origin.as_str()).collect();
-    assert_eq!(origins, ["f.parquet row 2", "f.parquet row 3", "f.parquet row 5"]);
+    let origins: Vec<_> = piece
+        .dead_letters
+        .iter()
+        .map(|l| l.origin.as_str())
+        .collect();
+    assert_eq!(
+        origins,
+        ["f.parquet row 2", "f.parquet row 3", "f.parquet row 5"]
+    );
     assert!(piece.dead_letters[0].error.contains("smallint: \"40000\""));
     assert!(piece.dead_letters[1].error.contains("uuid: \"nonsense\""));
     assert!(piece.dead_letters[2].error.contains("not-null"));
     // A NOT NULL column is checked even when nobody asks for it.
     assert_eq!(read(&[]).rows, 3);
 
-    let error = parquet::ParquetChunks::open(bytes.slice(0..bytes.len() - 9), "cut", &declared, &[])
-        .err()
-        .unwrap();
+    let error =
+        parquet::ParquetChunks::open(bytes.slice(0..bytes.len() - 9), "cut", &declared, &[])
+            .err()
+            .unwrap();
     assert!(error.primary().contains("\"cut\""));
 }
 
 #[test]
 fn text_and_raw_need_one_column() {
-    let one: Fields = [SqlType::Text.to_field("line", false)].into_iter().collect();
+    let one: Fields = [SqlType::Text.to_field("line", false)]
+        .into_iter()
+        .collect();
     let mut text = decoder(Format::Text, &one);
     text.push("häß".as_bytes()).unwrap();
     text.push(b"").unwrap();
@@ -322,7 +382,9 @@ fn a_layout_puts_metadata_between_payload_columns() {
     let b: ArrayRef = Arc::new(datafusion::arrow::array::Int64Array::from(vec![7, 8]));
     let rows = layout
         .assemble(&[b], 2, |_| {
-            Ok(Arc::new(datafusion::arrow::array::Int32Array::from(vec![0, 1])))
+            Ok(Arc::new(datafusion::arrow::array::Int32Array::from(vec![
+                0, 1,
+            ])))
         })
         .unwrap();
     assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[7, 8]);

@@ -4,10 +4,9 @@
 //! `YYYY-MM-DD hh:mm:ss[.fraction][zone]` on a fast path and leave rarer forms to Arrow's parser.
 
 use chrono::Utc;
-use datafusion::arrow::array::types::{Date32Type, Decimal128Type, IntervalMonthDayNano};
+use datafusion::arrow::array::types::{Date32Type, IntervalMonthDayNano};
 use datafusion::arrow::compute::kernels::cast_utils::{
-    Parser, parse_decimal, parse_interval_month_day_nano, string_to_datetime,
-    string_to_time_nanoseconds,
+    Parser, parse_interval_month_day_nano, string_to_datetime, string_to_time_nanoseconds,
 };
 
 use super::column::Refusal;
@@ -106,13 +105,47 @@ fn integral_float(text: &str) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0).then_some(value as i64)
 }
 
-/// A decimal in units of 10^-scale, rounded at the last digit; `None` when it does not fit.
+/// A decimal in units of 10^-scale, rounded half away from zero at the last digit as PostgreSQL
+/// rounds; `None` when it does not fit. (Arrow's parser cuts instead of rounding.)
 pub fn decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
     let text = text.trim();
-    if text.is_empty() {
+    let (negative, unsigned) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+        Some(at) => (&unsigned[..at], unsigned[at + 1..].parse::<i32>().ok()?),
+        None => (unsigned, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    parse_decimal::<Decimal128Type>(text, precision, scale).ok()
+    // Digits that stay: those before the point, moved by exponent and scale.
+    let point = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(scale);
+    let mut value = 0i128;
+    let mut round_up = false;
+    let mut place = 0i64;
+    for byte in whole.bytes().chain(fraction.bytes()) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        if place < point {
+            value = value.checked_mul(10)?.checked_add(i128::from(digit))?;
+        } else if place == point {
+            round_up = digit >= 5;
+        }
+        place += 1;
+    }
+    while place < point && value != 0 {
+        value = value.checked_mul(10)?;
+        place += 1;
+    }
+    value += i128::from(round_up);
+    let fits = value < 10i128.checked_pow(u32::from(precision))?;
+    fits.then_some(if negative { -value } else { value })
 }
 
 /// Days since the epoch.
@@ -217,7 +250,11 @@ fn common_timestamp(b: &[u8]) -> Option<i64> {
             return None;
         }
         for place in 0..6 {
-            let digit = if place < digits { b[at + place] - b'0' } else { 0 };
+            let digit = if place < digits {
+                b[at + place] - b'0'
+            } else {
+                0
+            };
             fraction_us = fraction_us * 10 + i64::from(digit);
         }
         at += digits;
@@ -288,7 +325,10 @@ mod tests {
         let at = |text| timestamp_us(text, EpochUnit::Auto);
         assert_eq!(at("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(at("2024-02-29 12:34:56.789"), Some(1_709_210_096_789_000));
-        assert_eq!(at("2024-02-29T12:34:56.1234567+02:00"), Some(1_709_202_896_123_456));
+        assert_eq!(
+            at("2024-02-29T12:34:56.1234567+02:00"),
+            Some(1_709_202_896_123_456)
+        );
         assert_eq!(at("1969-12-31T23:59:59.5Z"), Some(-500_000));
         assert_eq!(at("2024-02-29"), Some(1_709_164_800_000_000));
         assert_eq!(at("1709210096"), Some(1_709_210_096_000_000));
@@ -340,6 +380,29 @@ mod tests {
         assert_eq!(bytea("\\x0", &mut out), None);
         assert_eq!(decimal("12.345", 10, 2), Some(1235));
         assert_eq!(decimal("123456789", 5, 0), None);
-        assert_eq!(decimal("", 5, 0), None);
+        let all = [
+            ("12.344", Some(1234)),
+            ("-12.345", Some(-1235)),
+            ("1e3", Some(100_000)),
+            ("12345e-4", Some(123)),
+            (".5", Some(50)),
+            ("5.", Some(500)),
+            ("+0.004", Some(0)),
+            ("0.005", Some(1)),
+            ("0.0049999", Some(0)),
+            ("99999999.994", Some(9_999_999_999)),
+            ("99999999.995", None),
+            ("0e999999", Some(0)),
+            ("1e999999", None),
+            ("", None),
+            (".", None),
+            ("-", None),
+            ("1x", None),
+            ("1.2.3", None),
+        ];
+        for (text, value) in all {
+            assert_eq!(decimal(text, 10, 2), value, "{text}");
+        }
+        assert_eq!(decimal("1250", 5, -2), Some(13));
     }
 }

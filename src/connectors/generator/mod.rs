@@ -49,7 +49,8 @@ impl Timeline {
     #[inline]
     pub fn at_us(&self, number: u64) -> i64 {
         let passed_us = u128::from(number) * u128::from(self.interval_ns) / 1_000;
-        self.start_us.saturating_add(i64::try_from(passed_us).unwrap_or(i64::MAX))
+        self.start_us
+            .saturating_add(i64::try_from(passed_us).unwrap_or(i64::MAX))
     }
 }
 
@@ -85,7 +86,10 @@ impl GeneratorSource {
         if rows.is_none() && rows_per_second.is_none() {
             return Err(Error::new(
                 sqlstate::INVALID_PARAMETER_VALUE,
-                format!("\"{}\" needs option \"rows\" or \"rows_per_second\"", object.name),
+                format!(
+                    "\"{}\" needs option \"rows\" or \"rows_per_second\"",
+                    object.name
+                ),
             )
             .detail("Without either the generator would never end.")
             .hint("Add rows = 1000000, or rows_per_second = 1000, to its WITH list."));
@@ -125,7 +129,12 @@ impl GeneratorSource {
         };
         if let Some(column) = object.columns().iter().find(|c| c.metadata_from.is_some()) {
             let name = column.metadata_from.as_deref().unwrap_or_default();
-            return Err(super::unknown_metadata(&column.name, name, "generator", &[]));
+            return Err(super::unknown_metadata(
+                &column.name,
+                name,
+                "generator",
+                &[],
+            ));
         }
         let source = Self {
             name: object.name.clone(),
@@ -172,20 +181,13 @@ fn event(settings: &Settings<'_>) -> Result<Event> {
         ("auction", Event::Auction),
         ("person", Event::Person),
     ];
-    let chosen = match settings.choice("event", &events)? {
-        Some(event) => Some(event),
-        None => settings.choice("table", &events)?,
-    };
-    match chosen {
-        Some(event) => Ok(event),
-        None => Err(settings
-            .required("event")
-            .err()
-            .unwrap_or_else(|| settings.invalid("event", "bid, auction or person"))),
-    }
+    settings.required("event")?;
+    settings
+        .choice("event", &events)?
+        .ok_or_else(|| Error::internal("a required option is there"))
 }
 
-/// `start_time` and `interval`. With a rate, event time follows the clock by default; without, it
+/// `start_time` and `event_rate` (per second of event time). With a rate, event time follows the clock by default; without, it
 /// starts at a fixed moment, so that the same statement always makes the same rows.
 fn timeline(
     settings: &Settings<'_>,
@@ -197,17 +199,16 @@ fn timeline(
     let start = settings.parsed("start_time", "a timestamp", |text| {
         timestamp_us(text, EpochUnit::Auto)
     })?;
-    let interval = settings.duration("interval")?;
+    let event_rate = settings.count("event_rate")?.or(rows_per_second);
     let start_us = match (start, rows_per_second) {
         (Some(start), _) => start,
         (None, Some(_)) => object.created_at_us,
         (None, None) => timestamp_us(default_start, EpochUnit::Auto)
             .ok_or_else(|| Error::internal("the default start is a timestamp"))?,
     };
-    let interval_ns = match (interval, rows_per_second) {
-        (Some(interval), _) => u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
-        (None, Some(rate)) => (1_000_000_000 / rate).max(1),
-        (None, None) => default_interval_ns,
+    let interval_ns = match event_rate {
+        Some(rate) => (1_000_000_000 / rate.max(1)).max(1),
+        None => default_interval_ns,
     };
     Ok(Timeline {
         start_us,
@@ -236,9 +237,7 @@ impl Maker {
             .iter()
             .map(|&i| match &self.kind {
                 Kind::Sequence(sequence) => sequence.column(&schema.fields()[i], &numbers),
-                Kind::Nexmark(nexmark) => {
-                    nexmark.column(&schema.fields()[i], first, rows as usize)
-                }
+                Kind::Nexmark(nexmark) => nexmark.column(&schema.fields()[i], first, rows as usize),
             })
             .collect::<Result<Vec<ArrayRef>>>()?;
         let projected = Arc::new(schema.project(projection)?);

@@ -4,7 +4,7 @@
 //! queries over data streams", 2002) with the parameters that stream processors compare by: of
 //! every 50 events 1 is a person, 3 are auctions, 46 are bids; 1 of 2 bids goes to a hot auction,
 //! 3 of 4 bids come from a hot bidder, 3 of 4 auctions from a hot seller; some 100 auctions are
-//! open at a time. Event n happens at `start_time` + n × `interval`.
+//! open at a time. Event n happens at `start_time` + n / `event_rate`.
 //!
 //! A stream shows one kind of event. Row k of a kind is always the same event of the whole
 //! sequence, so three streams with equal options are one consistent site. Columns are filled by
@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, Int64Array, StringArray, StringBuilder, TimestampMicrosecondArray,
+    Array, ArrayRef, Int64Array, StringArray, StringBuilder, TimestampMicrosecondArray,
 };
 use datafusion::arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::compute::cast;
@@ -76,14 +76,35 @@ impl Event {
     pub fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Person => &[
-                "id", "name", "email_address", "credit_card", "city", "state", "date_time", "extra",
+                "id",
+                "name",
+                "email_address",
+                "credit_card",
+                "city",
+                "state",
+                "date_time",
+                "extra",
             ],
             Self::Auction => &[
-                "id", "item_name", "description", "initial_bid", "reserve", "date_time", "expires",
-                "seller", "category", "extra",
+                "id",
+                "item_name",
+                "description",
+                "initial_bid",
+                "reserve",
+                "date_time",
+                "expires",
+                "seller",
+                "category",
+                "extra",
             ],
             Self::Bid => &[
-                "auction", "bidder", "price", "channel", "url", "date_time", "extra",
+                "auction",
+                "bidder",
+                "price",
+                "channel",
+                "url",
+                "date_time",
+                "extra",
             ],
         }
     }
@@ -162,12 +183,19 @@ impl Nexmark {
         if array.data_type() == field.data_type() {
             return Ok(array);
         }
-        cast(&array, field.data_type()).map_err(|_| {
+        let filled = cast(&array, field.data_type()).ok();
+        filled.filter(|cast| cast.null_count() == 0).ok_or_else(|| {
             Error::new(
                 sqlstate::DATATYPE_MISMATCH,
-                format!("the generator cannot fill column \"{}\" of this type", field.name()),
+                format!(
+                    "the generator cannot fill column \"{}\" of this type",
+                    field.name()
+                ),
             )
-            .hint("Declare numbers as BIGINT, texts as TEXT, times as BIGINT (milliseconds) or TIMESTAMP.")
+            .hint(
+                "Declare numbers as BIGINT, texts as TEXT, times as BIGINT (milliseconds) or \
+                 TIMESTAMP.",
+            )
         })
     }
 
@@ -176,7 +204,10 @@ impl Nexmark {
             sqlstate::INVALID_OBJECT_DEFINITION,
             format!("nexmark events of this kind have no column \"{name}\""),
         )
-        .hint(format!("Use columns of {}.", self.event.columns().join(", ")))
+        .hint(format!(
+            "Use columns of {}.",
+            self.event.columns().join(", ")
+        ))
     }
 
     fn stream(&self, name: &str) -> Stream {
@@ -319,7 +350,12 @@ impl Nexmark {
                 let (table, reserve) = (prices(), name == "reserve");
                 self.numbers(first, rows, |row, _| {
                     let start = price(table, initial.bits(row));
-                    start + if reserve { price(table, above.bits(row)) } else { 0 }
+                    start
+                        + if reserve {
+                            price(table, above.bits(row))
+                        } else {
+                            0
+                        }
                 })
             }
             "date_time" => self.times(field, first, rows, |_, number| self.timeline.at_us(number)),
@@ -347,8 +383,16 @@ impl Nexmark {
             "Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris",
         ];
         const CITIES: [&str; 10] = [
-            "Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond",
-            "Seattle", "Kent", "Cheyenne",
+            "Phoenix",
+            "Los Angeles",
+            "San Francisco",
+            "Boise",
+            "Portland",
+            "Bend",
+            "Redmond",
+            "Seattle",
+            "Kent",
+            "Cheyenne",
         ];
         const STATES: [&str; 6] = ["AZ", "CA", "ID", "OR", "WA", "WY"];
         let name = field.name().as_str();

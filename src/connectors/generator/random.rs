@@ -88,6 +88,9 @@ mod tests {
         for row in 0..100_000 {
             counts[stream.below(row, 10) as usize] += 1;
         }
-        assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
+        assert!(
+            counts.iter().all(|c| (9_500..10_500).contains(c)),
+            "{counts:?}"
+        );
     }
 }

@@ -7,7 +7,7 @@
 //! | other integer | 0 to 999, at random |
 //! | real, double, numeric | 0.00 to 999.99, at random |
 //! | text | `name-` and a key; the name is the column's, without `_id` or `_key` |
-//! | timestamp, timestamptz | `start_time` + n × `interval` |
+//! | timestamp, timestamptz | `start_time` + n / `event_rate` |
 //! | date, time | of that moment |
 //! | boolean, uuid, bytea, interval | at random |
 //! | json, jsonb | `{"row": n}` |
@@ -71,7 +71,10 @@ impl Sequence {
     /// Values of one column in the given rows.
     pub fn column(&self, field: &FieldRef, rows: &[u64]) -> Result<ArrayRef> {
         let sql_type = SqlType::from_field(field).ok_or_else(|| {
-            Error::unsupported(format!("the generator cannot fill column \"{}\"", field.name()))
+            Error::unsupported(format!(
+                "the generator cannot fill column \"{}\"",
+                field.name()
+            ))
         })?;
         let random = Stream::new(self.seed, field.name());
         let integer = |max: i64| self.integers(field.name(), rows, max);
@@ -192,7 +195,12 @@ fn numeric(random: Stream, rows: &[u64], precision: u8, scale_: i8) -> Result<De
     let (up, down) = match scale_ {
         // Beyond 34 digits the hundredths would leave 128 bits: smaller values do as well.
         2.. => (10i128.pow(u32::from(scale_.unsigned_abs() - 2).min(32)), 1),
-        _ => (1, 10i128.checked_pow((2 - i32::from(scale_)) as u32).unwrap_or(i128::MAX)),
+        _ => (
+            1,
+            10i128
+                .checked_pow((2 - i32::from(scale_)) as u32)
+                .unwrap_or(i128::MAX),
+        ),
     };
     let values = cents(random, rows).map(|cents| i128::from(cents) * up / down % (largest + 1));
     Ok(Decimal128Array::from_iter_values(values).with_precision_and_scale(precision, scale_)?)

@@ -1,3 +1,5 @@
+//! Determinism, rates and the ratios of Nexmark.
+
 use std::collections::HashMap;
 
 use datafusion::arrow::array::types::{Int64Type, TimestampMicrosecondType};
@@ -5,9 +7,7 @@ use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
 
 use super::*;
-use crate::catalog::definition::{
-    ColumnDefinition, Definition, OptionValue, StreamDefinition,
-};
+use crate::catalog::definition::{ColumnDefinition, Definition, OptionValue, StreamDefinition};
 use crate::clock::ManualClock;
 use crate::types::SqlType;
 
@@ -82,13 +82,28 @@ async fn any_range_reads_the_same() {
             column("id", SqlType::BigInt),
             column("user_id", SqlType::Integer),
             column("user_key", SqlType::Text),
-            column("amount", SqlType::Numeric { precision: 12, scale: 3 }),
+            column(
+                "amount",
+                SqlType::Numeric {
+                    precision: 12,
+                    scale: 3,
+                },
+            ),
             column("at", SqlType::TimestampTz),
             column("u", SqlType::Uuid),
             column("tags", SqlType::Array(Box::new(SqlType::SmallInt))),
-            column("doc", SqlType::Struct(vec![("x_id".into(), SqlType::BigInt)])),
+            column(
+                "doc",
+                SqlType::Struct(vec![("x_id".into(), SqlType::BigInt)]),
+            ),
             column("j", SqlType::Jsonb),
-            column("small", SqlType::Numeric { precision: 3, scale: 0 }),
+            column(
+                "small",
+                SqlType::Numeric {
+                    precision: 3,
+                    scale: 0,
+                },
+            ),
         ]
     };
     let options = [("rows", "100000"), ("seed", "7"), ("keys", "10")];
@@ -110,27 +125,51 @@ async fn any_range_reads_the_same() {
     assert!(keys.contains_key("user-0") && keys.values().all(|n| (6_000..8_000).contains(n)));
     assert!(whole.columns().iter().all(|c| c.null_count() == 0));
 
-    let other = open(columns(), &[("rows", "10"), ("seed", "8")], ManualClock::at(0)).unwrap();
-    assert_ne!(read(&other, 0, 10, &[2]).await, read(&source, 0, 10, &[2]).await);
+    let other = open(
+        columns(),
+        &[("rows", "10"), ("seed", "8")],
+        ManualClock::at(0),
+    )
+    .unwrap();
+    assert_ne!(
+        read(&other, 0, 10, &[2]).await,
+        read(&source, 0, 10, &[2]).await
+    );
     assert_eq!(read(&source, 0, 3, &[]).await.num_rows(), 3);
 }
 
 #[tokio::test]
 async fn rows_appear_by_the_clock_up_to_the_bound() {
     let clock = ManualClock::at(1_000_000);
-    let columns = vec![column("n", SqlType::BigInt), column("at", SqlType::Timestamp)];
+    let columns = vec![
+        column("n", SqlType::BigInt),
+        column("at", SqlType::Timestamp),
+    ];
     let options = [("rows", "25"), ("rows_per_second", "10")];
     let source = open(columns, &options, clock.clone()).unwrap();
     let start = source.initial_offset().await.unwrap();
     let limits = ReadLimits::default();
     let latest = source.latest_offset().await.unwrap();
     assert_eq!(latest, start);
-    assert!(source.plan_range(1, &start, &latest, &limits).await.unwrap().is_none());
+    assert!(
+        source
+            .plan_range(1, &start, &latest, &limits)
+            .await
+            .unwrap()
+            .is_none()
+    );
     clock.advance_us(1_050_000);
     let latest = source.latest_offset().await.unwrap();
     assert_eq!(latest, offset(10));
-    let limits = ReadLimits { max_rows: Some(4), ..limits };
-    let range = source.plan_range(1, &start, &latest, &limits).await.unwrap().unwrap();
+    let limits = ReadLimits {
+        max_rows: Some(4),
+        ..limits
+    };
+    let range = source
+        .plan_range(1, &start, &latest, &limits)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(range.end, offset(4));
     assert_eq!(source.backlog(&range.end, &latest).rows, Some(6));
     let rows = read(&source, 0, 4, &[1]).await;
@@ -150,11 +189,19 @@ fn mistakes_are_refused_at_creation() {
     };
     let n = || vec![column("n", SqlType::BigInt)];
     assert!(open(n(), &[]).hint_text().unwrap().contains("rows"));
-    assert!(open(n(), &[("rows", "5"), ("kind", "other")]).detail_text().unwrap().contains("nexmark"));
+    assert!(
+        open(n(), &[("rows", "5"), ("kind", "other")])
+            .detail_text()
+            .unwrap()
+            .contains("nexmark")
+    );
     let nexmark = [("rows", "50"), ("kind", "nexmark"), ("event", "bid")];
     assert!(open(n(), &nexmark).hint_text().unwrap().contains("bidder"));
     let price = vec![column("url", SqlType::BigInt)];
-    assert_eq!(open(price, &nexmark).sqlstate(), sqlstate::DATATYPE_MISMATCH);
+    assert_eq!(
+        open(price, &nexmark).sqlstate(),
+        sqlstate::DATATYPE_MISMATCH
+    );
 }
 
 #[tokio::test]
@@ -165,7 +212,10 @@ async fn nexmark_has_its_ratios() {
     assert_eq!(Event::Bid.count_among(EVENTS), 460_000);
     for events in 0..200 {
         let kinds = [Event::Person, Event::Auction, Event::Bid];
-        assert_eq!(kinds.iter().map(|k| k.count_among(events)).sum::<u64>(), events);
+        assert_eq!(
+            kinds.iter().map(|k| k.count_among(events)).sum::<u64>(),
+            events
+        );
     }
     let options = [("rows", "500000"), ("kind", "nexmark"), ("event", "bid")];
     let source = open(bids(), &options, ManualClock::at(0)).unwrap();
@@ -174,15 +224,36 @@ async fn nexmark_has_its_ratios() {
     let share = |count: usize| count as f64 / rows.num_rows() as f64;
     let column = |i: usize| rows.column(i).as_primitive::<Int64Type>().clone();
     let hot_auctions = column(0).values().iter().filter(|a| *a % 100 == 0).count();
-    assert!((0.50..0.53).contains(&share(hot_auctions)), "{}", share(hot_auctions));
+    assert!(
+        (0.50..0.53).contains(&share(hot_auctions)),
+        "{}",
+        share(hot_auctions)
+    );
     let hot_bidders = column(1).values().iter().filter(|b| *b % 100 == 1).count();
-    assert!((0.74..0.77).contains(&share(hot_bidders)), "{}", share(hot_bidders));
+    assert!(
+        (0.74..0.77).contains(&share(hot_bidders)),
+        "{}",
+        share(hot_bidders)
+    );
     let prices = column(2);
-    assert!(prices.values().iter().all(|p| (100..=100_000_000).contains(p)));
+    assert!(
+        prices
+            .values()
+            .iter()
+            .all(|p| (100..=100_000_000).contains(p))
+    );
     let channels = rows.column(3).as_string::<i32>();
-    let well_known = channels.iter().flatten().filter(|c| !c.starts_with("channel-")).count();
+    let well_known = channels
+        .iter()
+        .flatten()
+        .filter(|c| !c.starts_with("channel-"))
+        .count();
     assert!((0.48..0.52).contains(&share(well_known)));
-    for (channel, url) in channels.iter().zip(rows.column(4).as_string::<i32>().iter()).take(500) {
+    for (channel, url) in channels
+        .iter()
+        .zip(rows.column(4).as_string::<i32>().iter())
+        .take(500)
+    {
         let (channel, url) = (channel.unwrap(), url.unwrap());
         match channel.strip_prefix("channel-") {
             Some(id) => assert!(url.ends_with(&format!("&channel_id={id}")), "{url}"),
@@ -199,13 +270,26 @@ async fn nexmark_has_its_ratios() {
 #[tokio::test]
 async fn nexmark_streams_are_one_site() {
     let of = |columns, event| {
-        let options = [("rows", "200000"), ("kind", "nexmark"), ("event", event), ("seed", "3")];
+        let options = [
+            ("rows", "200000"),
+            ("kind", "nexmark"),
+            ("event", event),
+            ("seed", "3"),
+        ];
         open(columns, &options, ManualClock::at(0)).unwrap()
     };
     let auctions = of(
-        ["id", "seller", "category", "initial_bid", "reserve", "date_time", "expires"]
-            .map(|c| column(c, SqlType::BigInt))
-            .to_vec(),
+        [
+            "id",
+            "seller",
+            "category",
+            "initial_bid",
+            "reserve",
+            "date_time",
+            "expires",
+        ]
+        .map(|c| column(c, SqlType::BigInt))
+        .to_vec(),
         "auction",
     );
     let persons = of(
@@ -227,28 +311,75 @@ async fn nexmark_streams_are_one_site() {
     let bids = read(&bids, 0, 184_000, &[0, 1]).await;
     let ints = |rows: &RecordBatch, i: usize| rows.column(i).as_primitive::<Int64Type>().clone();
 
-    assert!(ints(&auctions, 0).values().iter().copied().eq(1_000..13_000));
+    assert!(
+        ints(&auctions, 0)
+            .values()
+            .iter()
+            .copied()
+            .eq(1_000..13_000)
+    );
     assert!(ints(&persons, 0).values().iter().copied().eq(1_000..5_000));
     let (starts, ends) = (ints(&auctions, 5), ints(&auctions, 6));
-    assert!(starts.values().iter().zip(ends.values()).all(|(s, e)| s < e));
+    assert!(
+        starts
+            .values()
+            .iter()
+            .zip(ends.values())
+            .all(|(s, e)| s < e)
+    );
     let (initial, reserve) = (ints(&auctions, 3), ints(&auctions, 4));
-    assert!(initial.values().iter().zip(reserve.values()).all(|(i, r)| i < r));
-    assert!(ints(&auctions, 2).values().iter().all(|c| (10..15).contains(c)));
-    let hot = ints(&auctions, 1).values().iter().filter(|s| *s % 100 == 0).count();
+    assert!(
+        initial
+            .values()
+            .iter()
+            .zip(reserve.values())
+            .all(|(i, r)| i < r)
+    );
+    assert!(
+        ints(&auctions, 2)
+            .values()
+            .iter()
+            .all(|c| (10..15).contains(c))
+    );
+    let hot = ints(&auctions, 1)
+        .values()
+        .iter()
+        .filter(|s| *s % 100 == 0)
+        .count();
     assert!((0.74..0.78).contains(&(hot as f64 / 12_000.0)));
     // Bids name auctions that are, or are about to be, there; so do bidders.
-    for (row, (auction, bidder)) in
-        ints(&bids, 0).values().iter().zip(ints(&bids, 1).values()).enumerate()
+    for (row, (auction, bidder)) in ints(&bids, 0)
+        .values()
+        .iter()
+        .zip(ints(&bids, 1).values())
+        .enumerate()
     {
         let event = Event::Bid.number(row as u64);
         let auctions_by_now = 1_000 + Event::Auction.count_among(event) as i64;
-        assert!(*auction >= 1_000 && *auction < auctions_by_now + 10, "row {row}");
+        assert!(
+            *auction >= 1_000 && *auction < auctions_by_now + 10,
+            "row {row}"
+        );
         let persons_by_now = 1_000 + Event::Person.count_among(event) as i64;
-        assert!(*bidder >= 1_000 && *bidder < persons_by_now + 10, "row {row}");
+        assert!(
+            *bidder >= 1_000 && *bidder < persons_by_now + 10,
+            "row {row}"
+        );
     }
     let states = persons.column(5).as_string::<i32>();
-    assert!(states.iter().flatten().all(|s| s.len() == 2 && s == s.to_uppercase()));
-    assert!(persons.column(2).as_string::<i32>().value(9).ends_with(".com"));
+    assert!(
+        states
+            .iter()
+            .flatten()
+            .all(|s| s.len() == 2 && s == s.to_uppercase())
+    );
+    assert!(
+        persons
+            .column(2)
+            .as_string::<i32>()
+            .value(9)
+            .ends_with(".com")
+    );
     assert_eq!(persons.column(3).as_string::<i32>().value(0).len(), 19);
 }
 
@@ -261,13 +392,20 @@ async fn nexmark_speed() {
     let clock = crate::clock::SystemClock::shared();
     for projection in [vec![0, 1, 2, 5], vec![0, 1, 2, 3, 4, 5, 6]] {
         let start = clock.monotonic();
-        let range = SourceRange { start: offset(0), end: offset(3_000_000) };
+        let range = SourceRange {
+            start: offset(0),
+            end: offset(3_000_000),
+        };
         let mut chunks = source.read_range(1, &range, &projection).await.unwrap();
         let mut rows = 0;
         while let Some(chunk) = chunks.next().await {
             rows += chunk.unwrap().changes.num_rows();
         }
         let took = clock.monotonic() - start;
-        println!("{} columns: {:.2} M rows/s", projection.len(), rows as f64 / took.as_secs_f64() / 1e6);
+        println!(
+            "{} columns: {:.2} M rows/s",
+            projection.len(),
+            rows as f64 / took.as_secs_f64() / 1e6
+        );
     }
 }

@@ -12,8 +12,9 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{Offset, TopicPartitionList};
 
-use super::offsets::{TopicWatermarks, Watermarks};
+use super::offsets::{TopicOffsets, TopicWatermarks, Watermarks};
 use crate::connectors::settings::Settings;
 use crate::error::{Error, Result, sqlstate};
 
@@ -94,6 +95,7 @@ impl Connection {
             .set("reconnect.backoff.max.ms", "2000")
             .set("topic.metadata.refresh.interval.ms", "30000");
         let named = [
+            ("group_id", "group.id"),
             ("security_protocol", "security.protocol"),
             ("sasl_mechanism", "sasl.mechanisms"),
             ("username", "sasl.username"),
@@ -105,7 +107,10 @@ impl Connection {
             }
         }
         if config.get("sasl.username").is_some() {
-            for (property, default) in [("security.protocol", "sasl_ssl"), ("sasl.mechanisms", "PLAIN")] {
+            for (property, default) in [
+                ("security.protocol", "sasl_ssl"),
+                ("sasl.mechanisms", "PLAIN"),
+            ] {
                 if config.get(property).is_none() {
                     config.set(property, default);
                 }
@@ -215,6 +220,40 @@ impl Connection {
         Ok(all)
     }
 
+    /// The first offsets of records at or after a time, in milliseconds; the end where there are
+    /// none.
+    pub fn offsets_at(
+        &self,
+        consumer: &KafkaConsumer,
+        watermarks: &TopicWatermarks,
+        time_ms: i64,
+    ) -> Result<TopicOffsets> {
+        let mut asked = TopicPartitionList::new();
+        for (topic, partitions) in watermarks {
+            for partition in partitions.keys() {
+                asked
+                    .add_partition_offset(topic, *partition, Offset::Offset(time_ms))
+                    .map_err(|e| self.error(&e, topic))?;
+            }
+        }
+        let answered = consumer
+            .offsets_for_times(asked, ANSWER_TIMEOUT)
+            .map_err(|e| self.error_after(consumer, &e))?;
+        let mut offsets = super::offsets::latest(watermarks);
+        for element in answered.elements() {
+            element
+                .error()
+                .map_err(|e| self.error(&e, element.topic()))?;
+            let place = offsets.get_mut(element.topic());
+            if let Offset::Offset(offset) = element.offset()
+                && let Some(place) = place.and_then(|p| p.get_mut(&element.partition()))
+            {
+                *place = offset;
+            }
+        }
+        Ok(offsets)
+    }
+
     /// The error of a failed question, after a moment for the library to report its cause.
     fn error_after(&self, consumer: &KafkaConsumer, error: &KafkaError) -> Error {
         if consumer.assignment().is_ok_and(|a| a.count() == 0) {
@@ -283,7 +322,12 @@ fn describe(
         .hint("Allow READ and DESCRIBE on the topic, and READ on groups tidemill-*.");
     }
     if code.is_some_and(|c| {
-        [Code::UnknownTopic, Code::UnknownTopicOrPartition, Code::UnknownPartition].contains(&c)
+        [
+            Code::UnknownTopic,
+            Code::UnknownTopicOrPartition,
+            Code::UnknownPartition,
+        ]
+        .contains(&c)
     }) {
         return Error::transient(
             sqlstate::UNDEFINED_OBJECT,
@@ -323,9 +367,16 @@ mod tests {
         );
         assert_eq!(error.kind(), ErrorKind::Transient);
         assert_eq!(error.primary(), "could not reach kafka brokers b:9092");
-        assert_eq!(error.detail_text(), Some("The cause is: b:9092: Connect failed: refused."));
+        assert_eq!(
+            error.detail_text(),
+            Some("The cause is: b:9092: Connect failed: refused.")
+        );
         let unknown = RDKafkaErrorCode::UnknownTopicOrPartition;
-        assert!(describe("b", "clicks", Some(unknown), None, "").primary().contains("\"clicks\" does not exist"));
+        assert!(
+            describe("b", "clicks", Some(unknown), None, "")
+                .primary()
+                .contains("\"clicks\" does not exist")
+        );
     }
 
     #[test]

@@ -159,7 +159,10 @@ pub fn losses(start: &TopicOffsets, watermarks: &TopicWatermarks) -> Vec<Loss> {
     let mut found = Vec::new();
     for (topic, partitions) in start {
         for (partition, wanted) in partitions {
-            let marks = watermarks.get(topic).and_then(|p| p.get(partition)).copied();
+            let marks = watermarks
+                .get(topic)
+                .and_then(|p| p.get(partition))
+                .copied();
             let there = marks.is_some_and(|m| m.low <= *wanted && *wanted <= m.high);
             if !there {
                 found.push(Loss {
@@ -300,7 +303,10 @@ mod tests {
     fn starting_offsets() {
         let marks = marks(&[(0, 5, 10), (1, 0, 3), (2, 0, 0)]);
         let resolve = |text| StartingOffsets::parse(text).map(|s| s.resolve(&marks));
-        assert_eq!(resolve("Earliest"), Some(offsets(&[(0, 5), (1, 0), (2, 0)])));
+        assert_eq!(
+            resolve("Earliest"),
+            Some(offsets(&[(0, 5), (1, 0), (2, 0)]))
+        );
         assert_eq!(resolve("latest"), Some(offsets(&[(0, 10), (1, 3), (2, 0)])));
         assert_eq!(
             resolve(r#"{"t":{"0":7,"1":-2}}"#),
@@ -332,7 +338,13 @@ mod tests {
         assert_eq!(distance(&planned.start, &planned.end), 10);
         assert_eq!(plan(&latest, &latest, &marks, None), None);
         // A topic made anew, with loss accepted, starts over.
-        let planned = plan(&offsets(&[(0, 500), (1, 50), (2, 7)]), &latest, &marks, None).unwrap();
+        let planned = plan(
+            &offsets(&[(0, 500), (1, 50), (2, 7)]),
+            &latest,
+            &marks,
+            None,
+        )
+        .unwrap();
         assert_eq!(planned.start, offsets(&[(0, 0), (1, 50), (2, 7)]));
     }
 
@@ -345,7 +357,9 @@ mod tests {
         assert_eq!(lost[0].rows(), Some(8));
         let error = lost[0].error();
         let detail = error.detail_text().unwrap();
-        assert!(detail.contains("offset 12") && detail.contains("20") && detail.contains("8 offsets"));
+        assert!(
+            detail.contains("offset 12") && detail.contains("20") && detail.contains("8 offsets")
+        );
         assert!(error.hint_text().unwrap().contains("fail_on_data_loss"));
         assert!(lost[1].describe().contains("ends at 5"));
         assert!(lost[2].describe().contains("gone"));

@@ -84,7 +84,10 @@ fn as_text(batch: &RecordBatch) -> Result<RecordBatch> {
         fields.push(Field::new(field.name(), DataType::Utf8, true));
         columns.push(Arc::new(text_column(field, column)?));
     }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    Ok(RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns,
+    )?)
 }
 
 #[async_trait]

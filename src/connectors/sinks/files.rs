@@ -66,7 +66,13 @@ impl FilesSink {
         let name: String = self
             .name
             .chars()
-            .map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' })
+            .map(|c| {
+                if c.is_alphanumeric() || c == '-' {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .collect();
         format!(
             "{name}-{}-{:012}.{extension}",
@@ -87,7 +93,9 @@ impl FilesSink {
                 })
                 .await
             }
-            Location::Store { store, prefix, url, .. } => {
+            Location::Store {
+                store, prefix, url, ..
+            } => {
                 let bytes = blocking(move || {
                     let mut bytes = Vec::new();
                     encode::write_all(&format, &schema, &batches, &mut bytes)?;
@@ -114,8 +122,11 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn could_not_write(place: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::transient(sqlstate::IO_ERROR, format!("could not write to \"{place}\""))
-        .detail(format!("The cause is: {error}."))
+    Error::transient(
+        sqlstate::IO_ERROR,
+        format!("could not write to \"{place}\""),
+    )
+    .detail(format!("The cause is: {error}."))
 }
 
 /// Writes a file that is there whole or not at all; returns its bytes.
@@ -124,9 +135,8 @@ fn write_local(
     file_name: &str,
     fill: impl FnOnce(&mut BufWriter<fs::File>) -> Result<()>,
 ) -> Result<u64> {
-    let failed = |path: &Path, e: &dyn std::fmt::Display| {
-        could_not_write(&path.display().to_string(), e)
-    };
+    let failed =
+        |path: &Path, e: &dyn std::fmt::Display| could_not_write(&path.display().to_string(), e);
     fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
     let temporary: PathBuf = folder.join(format!(".{file_name}.tmp"));
     let target = folder.join(file_name);

@@ -48,7 +48,10 @@ impl Shape {
         enum Wanted {
             Append,
             Changelog,
-            Complete,
+            Unsupported,
+        }
+        if settings.boolean("merge_schema")? == Some(true) {
+            settings.refuse_unsupported(&["merge_schema"])?;
         }
         let wanted = settings.choice(
             "mode",
@@ -56,13 +59,14 @@ impl Shape {
                 ("append", Wanted::Append),
                 ("changelog", Wanted::Changelog),
                 ("update", Wanted::Changelog),
-                ("complete", Wanted::Complete),
+                ("upsert", Wanted::Unsupported),
+                ("complete", Wanted::Unsupported),
             ],
         )?;
         let mode = match wanted {
-            Some(Wanted::Complete) => {
+            Some(Wanted::Unsupported) => {
                 return Err(Error::unsupported(format!(
-                    "mode 'complete' of sink \"{name}\" is not supported"
+                    "sink \"{name}\" has only the modes 'append' and 'changelog'"
                 ))
                 .hint("Use mode = 'changelog'."));
             }
@@ -131,7 +135,10 @@ impl Shape {
                 w => indices.extend(std::iter::repeat_n(index as u64, w as usize)),
             }
         }
-        Ok(take_record_batch(change.rows(), &UInt64Array::from(indices))?)
+        Ok(take_record_batch(
+            change.rows(),
+            &UInt64Array::from(indices),
+        )?)
     }
 }
 
@@ -152,7 +159,10 @@ fn changelog_schema(input: &SchemaRef) -> Result<SchemaRef> {
         if matches!(field.name().as_str(), "batch_id" | "change_kind") {
             return Err(Error::new(
                 sqlstate::DUPLICATE_COLUMN,
-                format!("mode 'changelog' adds a column \"{}\", which the input has too", field.name()),
+                format!(
+                    "mode 'changelog' adds a column \"{}\", which the input has too",
+                    field.name()
+                ),
             )
             .hint("Rename that column in the view."));
         }

@@ -1,3 +1,5 @@
+//! Deliveries, repeated deliveries, and modes.
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Int64Array, StringArray};
@@ -68,15 +70,28 @@ async fn a_file_per_batch_and_the_same_again() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("new/out");
     let location = target.to_str().unwrap();
-    let sink = open(&[("location", location), ("format", "csv"), ("header", "true")], input(None, &[])).unwrap();
-    let rows = [change(&[(Some(1), Some("a,b"), 2), (None, Some(""), 1)]), change(&[(Some(2), None, 1)])];
+    let sink = open(
+        &[
+            ("location", location),
+            ("format", "csv"),
+            ("header", "true"),
+        ],
+        input(None, &[]),
+    )
+    .unwrap();
+    let rows = [
+        change(&[(Some(1), Some("a,b"), 2), (None, Some(""), 1)]),
+        change(&[(Some(2), None, 1)]),
+    ];
     let receipt = sink.deliver(&delivery(7, false), &rows).await.unwrap();
     assert_eq!(receipt.rows, 4);
-    sink.deliver(&delivery(8, false), &[change(&[])]).await.unwrap();
+    sink.deliver(&delivery(8, false), &[change(&[])])
+        .await
+        .unwrap();
     let again = sink.deliver(&delivery(7, true), &rows).await.unwrap();
     assert_eq!(again, receipt);
     let name = format!("k_1-{}-000000000007.csv", uuid::Uuid::nil());
-    assert_eq!(files_in(&target), [name.clone()]);
+    assert_eq!(files_in(&target), std::slice::from_ref(&name));
     let text = std::fs::read_to_string(target.join(name)).unwrap();
     assert_eq!(text, "k,v\n1,\"a,b\"\n1,\"a,b\"\n,\"\"\n2,\n");
     assert_eq!(receipt.bytes, text.len() as u64);
@@ -86,9 +101,17 @@ async fn a_file_per_batch_and_the_same_again() {
 async fn append_refuses_deletes_and_changelog_names_them() {
     let folder = tempfile::tempdir().unwrap();
     let location = folder.path().to_str().unwrap();
-    let rows = [change(&[(Some(1), Some("old"), -1), (Some(1), Some("new"), 1), (Some(3), None, -1)])];
+    let rows = [change(&[
+        (Some(1), Some("old"), -1),
+        (Some(1), Some("new"), 1),
+        (Some(3), None, -1),
+    ])];
     let base = [("location", location), ("format", "json")];
-    let error = open(&[base[0], base[1], ("mode", "append")], input(Some(false), &[])).unwrap_err();
+    let error = open(
+        &[base[0], base[1], ("mode", "append")],
+        input(Some(false), &[]),
+    )
+    .unwrap_err();
     assert!(error.hint_text().unwrap().contains("changelog"));
     let sink = open(&base, input(None, &[])).unwrap();
     let error = sink.deliver(&delivery(1, false), &rows).await.unwrap_err();
@@ -114,10 +137,25 @@ async fn append_refuses_deletes_and_changelog_names_them() {
 
 #[test]
 fn mistakes_are_refused_at_creation() {
-    assert!(open(&[("format", "json")], input(None, &[])).unwrap_err().primary().contains("location"));
-    assert!(open(&[("location", "out/*"), ("format", "json")], input(None, &[])).is_err());
+    assert!(
+        open(&[("format", "json")], input(None, &[]))
+            .unwrap_err()
+            .primary()
+            .contains("location")
+    );
+    assert!(
+        open(
+            &[("location", "out/*"), ("format", "json")],
+            input(None, &[])
+        )
+        .is_err()
+    );
     assert!(open(&[("location", "out"), ("format", "text")], input(None, &[])).is_err());
-    let named = SinkInput::from(Arc::new(Schema::new(vec![Field::new("batch_id", DataType::Int64, true)])) as SchemaRef);
+    let named = SinkInput::from(Arc::new(Schema::new(vec![Field::new(
+        "batch_id",
+        DataType::Int64,
+        true,
+    )])) as SchemaRef);
     let error = open(&[("location", "out"), ("mode", "changelog")], named).unwrap_err();
     assert_eq!(error.sqlstate(), sqlstate::DUPLICATE_COLUMN);
 }
@@ -125,11 +163,18 @@ fn mistakes_are_refused_at_creation() {
 #[tokio::test]
 async fn an_object_store_gets_the_same_file() {
     // The store's in-memory form knows no rename, like the real ones.
-    let sink = open(&[("location", "memory:///out"), ("format", "json")], input(Some(true), &[])).unwrap();
+    let sink = open(
+        &[("location", "memory:///out"), ("format", "json")],
+        input(Some(true), &[]),
+    )
+    .unwrap();
     let rows = [change(&[(Some(1), Some("a"), 1)])];
     let receipt = sink.deliver(&delivery(1, false), &rows).await.unwrap();
     assert_eq!(receipt.rows, 1);
-    assert_eq!(sink.deliver(&delivery(1, true), &rows).await.unwrap(), receipt);
+    assert_eq!(
+        sink.deliver(&delivery(1, true), &rows).await.unwrap(),
+        receipt
+    );
 }
 
 #[tokio::test]
@@ -139,12 +184,22 @@ async fn console_and_blackhole() {
     let options = options(&[("num_rows", "2")]);
     let settings = Settings::new("c", &options, &lookup);
     let sink = ConsoleSink::open("c", &settings, input(None, &[0]), out.clone()).unwrap();
-    let rows = [change(&[(Some(1), Some("a"), -1), (Some(1), Some("b"), 1), (Some(2), None, 1)])];
+    let rows = [change(&[
+        (Some(1), Some("a"), -1),
+        (Some(1), Some("b"), 1),
+        (Some(2), None, 1),
+    ])];
     sink.deliver(&delivery(3, true), &rows).await.unwrap();
     sink.deliver(&delivery(4, false), &[]).await.unwrap();
     let text = String::from_utf8(out.lock().clone()).unwrap();
-    assert!(text.starts_with("-- sink c, batch 3: 3 changes (replayed)\n"), "{text}");
-    assert!(text.contains("| update_before | 1 | a |") && text.contains("| update_after  | 1 | b |"), "{text}");
+    assert!(
+        text.starts_with("-- sink c, batch 3: 3 changes (replayed)\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| update_before | 1 | a |") && text.contains("| update_after  | 1 | b |"),
+        "{text}"
+    );
     assert!(text.ends_with("-- and 1 more\n"));
 
     let sink = BlackholeSink::new("b");

@@ -8,9 +8,7 @@ use super::super::{Session, StatementResult};
 use super::listed;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, Definition, Options};
-use crate::catalog::snapshot::{
-    kind_keyword, kind_name, options_of_mut, pipeline_of, undefined,
-};
+use crate::catalog::snapshot::{kind_keyword, kind_name, options_of_mut, pipeline_of, undefined};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::options;
 use crate::sql::statement::ObjectKind;
@@ -164,7 +162,10 @@ impl Session {
         }
         let snapshot = self.definitions();
         let object = snapshot.require(kind, name)?.clone();
-        if !matches!(object.definition, Definition::Table(_) | Definition::View(_)) {
+        if !matches!(
+            object.definition,
+            Definition::Table(_) | Definition::View(_)
+        ) {
             return Err(Error::unsupported(format!(
                 "a {} cannot be renamed",
                 kind_name(kind)
@@ -235,9 +236,7 @@ impl Session {
     }
 }
 
-fn columns_mut(
-    definition: &mut Definition,
-) -> &mut [crate::catalog::definition::ColumnDefinition] {
+fn columns_mut(definition: &mut Definition) -> &mut [crate::catalog::definition::ColumnDefinition] {
     match definition {
         Definition::Stream(d) => &mut d.columns,
         Definition::Table(d) => &mut d.columns,

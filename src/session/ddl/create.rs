@@ -85,10 +85,7 @@ impl Session {
             ) {
                 return Err(Error::new(
                     sqlstate::DATATYPE_MISMATCH,
-                    format!(
-                        "a watermark column cannot be of type {}",
-                        column.sql_type
-                    ),
+                    format!("a watermark column cannot be of type {}", column.sql_type),
                 )
                 .hint("Declare it TIMESTAMPTZ or TIMESTAMP."));
             }
@@ -160,7 +157,10 @@ impl Session {
         object: &crate::catalog::definition::CatalogObject,
         query: &ast::Query,
     ) -> Result<u64> {
-        let text = format!("INSERT INTO {} {query}", ast::Ident::with_quote('"', &object.name));
+        let text = format!(
+            "INSERT INTO {} {query}",
+            ast::Ident::with_quote('"', &object.name)
+        );
         let mut statements = crate::sql::parse(&text)?;
         let Some((crate::sql::statement::Statement::Insert(insert), _)) = statements.pop() else {
             return Err(Error::internal("an INSERT that is none"));

@@ -75,6 +75,8 @@ impl Session {
                 order.push(object);
             }
         }
+        let ranks = snapshot.in_dependency_order();
+        order.sort_by_key(|o| rank(&ranks, o));
         let extra: Vec<String> = order
             .iter()
             .filter(|o| !named.contains(o.name.as_str()))
@@ -83,7 +85,6 @@ impl Session {
         if !extra.is_empty() {
             self.notice(format!("drop cascades to {}", extra.join(", ")));
         }
-        order.sort_by_key(|o| rank(&snapshot.in_dependency_order(), o));
         for object in order.into_iter().rev() {
             self.drop_one(&object)?;
         }
@@ -157,7 +158,9 @@ impl Session {
                     format!("cannot drop pipeline \"{name}\" because it runs other objects"),
                 )
                 .detail(format!("It runs {}.", listed.join(", ")))
-                .hint(format!("Say DROP PIPELINE {name} CASCADE to drop them too.")));
+                .hint(format!(
+                    "Say DROP PIPELINE {name} CASCADE to drop them too."
+                )));
             }
             self.drop_with_dependents(&members, true)?;
         }

@@ -34,12 +34,7 @@ impl Session {
     }
 
     /// Looks at what has the name already.
-    fn existing(
-        &mut self,
-        name: &str,
-        if_not_exists: bool,
-        or_replace: bool,
-    ) -> Result<Existing> {
+    fn existing(&mut self, name: &str, if_not_exists: bool, or_replace: bool) -> Result<Existing> {
         if system_tables::schema_of(name).is_some() || name.starts_with("pg_") {
             return Err(Error::new(
                 sqlstate::DUPLICATE_TABLE,

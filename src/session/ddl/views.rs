@@ -15,9 +15,7 @@ use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
     ViewDefinition,
 };
-use crate::catalog::snapshot::{
-    CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind,
-};
+use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::options;
@@ -40,7 +38,10 @@ impl Session {
         if let Existing::Skip = existing {
             return Ok(done(TAG));
         }
-        let bound = self.bind(&create.query, &create.column_names).await?;
+        let mut bound = self.bind(&create.query, &create.column_names).await?;
+        // The system's own tables cannot be dropped, so that a view need not hold on to them.
+        let snapshot = self.definitions();
+        bound.depends_on.retain(|name| snapshot.object(name).is_some());
         let definition = Definition::View(ViewDefinition {
             query: create.query_text.clone(),
             columns: bound.columns,
@@ -91,7 +92,10 @@ impl Session {
         if !running.is_empty() {
             return Err(Error::new(
                 sqlstate::DEPENDENT_OBJECTS,
-                format!("cannot replace view \"{}\" because running views read it", old.name),
+                format!(
+                    "cannot replace view \"{}\" because running views read it",
+                    old.name
+                ),
             )
             .detail(format!(
                 "These read it: {}.",
@@ -120,7 +124,10 @@ impl Session {
         self.check_readable_by_pipeline(&bound)?;
         if let Existing::Replace(old) = existing {
             if self.is_same_view(&old, create, &query, &bound) {
-                self.notice(format!("materialized view \"{}\" is unchanged", create.name));
+                self.notice(format!(
+                    "materialized view \"{}\" is unchanged",
+                    create.name
+                ));
                 return Ok(done(TAG));
             }
             self.drop_for_replacement(&old, create)?;
@@ -282,7 +289,10 @@ impl Session {
         if options::boolean(&create.options, "reset_state")? != Some(true) {
             return Err(Error::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("replacing materialized view \"{}\" loses its state", old.name),
+                format!(
+                    "replacing materialized view \"{}\" loses its state",
+                    old.name
+                ),
             )
             .detail("The new query starts from the beginning of its inputs.")
             .hint("Say CREATE OR REPLACE … WITH (reset_state = true) to accept that."));

@@ -22,6 +22,8 @@ mod plan;
 pub mod relation;
 mod rewrite;
 mod session;
+#[cfg(test)]
+mod session_tests;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,10 @@ fn names_fold_and_unknown_ones_are_refused_unless_custom() {
     settings.set("My.App", Some("x"), false).unwrap();
     assert_eq!(settings.get("my.app").unwrap(), "x");
     assert_eq!(
-        settings.set("server_version", Some("9"), false).unwrap_err().sqlstate(),
+        settings
+            .set("server_version", Some("9"), false)
+            .unwrap_err()
+            .sqlstate(),
         "55P02"
     );
 }
@@ -36,7 +39,11 @@ fn values_are_checked_and_written_as_postgres_writes_them() {
         ("timezone", "2", "+02:00"),
         ("bytea_output", "HEX", "hex"),
     ] {
-        assert_eq!(settings.set(name, Some(given), false).unwrap(), kept, "{name}={given}");
+        assert_eq!(
+            settings.set(name, Some(given), false).unwrap(),
+            kept,
+            "{name}={given}"
+        );
         assert_eq!(settings.get(name).unwrap(), kept);
     }
     for (name, given) in [
@@ -52,8 +59,13 @@ fn values_are_checked_and_written_as_postgres_writes_them() {
         let error = settings.set(name, Some(given), false).unwrap_err();
         assert_eq!(error.sqlstate(), "22023", "{name}={given}");
     }
-    settings.set("statement_timeout", Some("5s"), false).unwrap();
-    assert_eq!(settings.duration("statement_timeout"), Some(Duration::from_secs(5)));
+    settings
+        .set("statement_timeout", Some("5s"), false)
+        .unwrap();
+    assert_eq!(
+        settings.duration("statement_timeout"),
+        Some(Duration::from_secs(5))
+    );
     settings.reset("statement_timeout").unwrap();
     assert_eq!(settings.duration("statement_timeout"), None);
 }
@@ -61,20 +73,32 @@ fn values_are_checked_and_written_as_postgres_writes_them() {
 #[test]
 fn set_follows_the_transaction() {
     let settings = Settings::new("ada");
-    settings.set("application_name", Some("before"), false).unwrap();
+    settings
+        .set("application_name", Some("before"), false)
+        .unwrap();
     settings.mark();
-    settings.set("application_name", Some("inside"), false).unwrap();
+    settings
+        .set("application_name", Some("inside"), false)
+        .unwrap();
     settings.set("jit", Some("on"), true).unwrap();
     settings.mark();
-    settings.set("application_name", Some("deeper"), false).unwrap();
+    settings
+        .set("application_name", Some("deeper"), false)
+        .unwrap();
     settings.rollback_to_mark(1);
     assert_eq!(settings.get("application_name").unwrap(), "inside");
     settings.end_transaction(true);
     assert_eq!(settings.get("application_name").unwrap(), "inside");
-    assert_eq!(settings.get("jit").unwrap(), "off", "SET LOCAL ends with the transaction");
+    assert_eq!(
+        settings.get("jit").unwrap(),
+        "off",
+        "SET LOCAL ends with the transaction"
+    );
 
     settings.mark();
-    settings.set("application_name", Some("lost"), false).unwrap();
+    settings
+        .set("application_name", Some("lost"), false)
+        .unwrap();
     settings.reset_all();
     settings.end_transaction(false);
     assert_eq!(settings.get("application_name").unwrap(), "inside");
@@ -90,7 +114,10 @@ fn reports_come_once_and_reset_goes_back_to_the_startup_packet() {
     assert!(settings.take_changes().is_empty());
     settings.set("timezone", Some("UTC"), false).unwrap();
     settings.set("jit", Some("on"), false).unwrap();
-    assert_eq!(settings.take_changes(), [("TimeZone".to_owned(), "UTC".to_owned())]);
+    assert_eq!(
+        settings.take_changes(),
+        [("TimeZone".to_owned(), "UTC".to_owned())]
+    );
     settings.reset("timezone").unwrap();
     assert_eq!(settings.get("timezone").unwrap(), "Asia/Tokyo");
 }

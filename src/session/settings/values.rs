@@ -71,7 +71,10 @@ impl Kind {
         let invalid = || {
             Error::new(
                 sqlstate::INVALID_PARAMETER_VALUE,
-                format!("invalid value for parameter \"{}\": \"{value}\"", known.name),
+                format!(
+                    "invalid value for parameter \"{}\": \"{value}\"",
+                    known.name
+                ),
             )
         };
         let trimmed = value.trim();
@@ -110,18 +113,16 @@ impl Kind {
                     invalid().hint(format!("Available values: {}.", allowed.join(", ")))
                 }),
             Self::TimeMs => {
-                let ms = parse_with_unit(trimmed, "ms", TIME_UNITS_MS).ok_or_else(|| {
-                    invalid().hint("Valid units are us, ms, s, min, h and d.")
-                })?;
+                let ms = parse_with_unit(trimmed, "ms", TIME_UNITS_MS)
+                    .ok_or_else(|| invalid().hint("Valid units are us, ms, s, min, h and d."))?;
                 if ms < 0.0 {
                     return Err(invalid());
                 }
                 Ok(shown_with_unit(ms, TIME_UNITS_MS, "ms"))
             }
             Self::MemoryKb => {
-                let kb = parse_with_unit(trimmed, "kB", MEMORY_UNITS_KB).ok_or_else(|| {
-                    invalid().hint("Valid units are B, kB, MB, GB and TB.")
-                })?;
+                let kb = parse_with_unit(trimmed, "kB", MEMORY_UNITS_KB)
+                    .ok_or_else(|| invalid().hint("Valid units are B, kB, MB, GB and TB."))?;
                 Ok(shown_with_unit(kb, MEMORY_UNITS_KB, "kB"))
             }
             Self::TimeZone => time_zone(trimmed).ok_or_else(invalid),
@@ -134,8 +135,7 @@ impl Kind {
                     .to_lowercase();
                 match plain.as_str() {
                     "utf8" | "unicode" => Ok("UTF8".to_owned()),
-                    _ => Err(invalid()
-                        .hint("Text is UTF8 here; set client_encoding to 'UTF8'.")),
+                    _ => Err(invalid().hint("Text is UTF8 here; set client_encoding to 'UTF8'.")),
                 }
             }
         }

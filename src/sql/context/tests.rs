@@ -65,7 +65,7 @@ async fn arithmetic_fails_where_postgres_fails() {
             "bigint out of range",
         ),
         (
-            "SELECT x::int * 2 FROM (VALUES (2000000000)) t(x)",
+            "SELECT x::int * x::int FROM (VALUES (2000000000)) t(x)",
             "22003",
             "integer out of range",
         ),
@@ -278,6 +278,23 @@ async fn windows() {
 #[tokio::test]
 async fn postgres_forms_run() {
     for (sql, expected) in [
+        (
+            "SELECT x FROM (VALUES (1), (3), (2)) t(x) ORDER BY x OFFSET 1 ROWS FETCH NEXT 1 ROW ONLY",
+            "2",
+        ),
+        (
+            "SELECT u::text, u = '00000000-0000-0000-0000-0000000000FF' FROM (SELECT '{00000000-0000-0000-0000-0000000000ff}'::uuid AS u) t",
+            "00000000-0000-0000-0000-0000000000ff|true",
+        ),
+        (
+            "SELECT t > '2026-01-01 10:30', t = '2026-01-01 10:31' FROM (SELECT TIMESTAMP '2026-01-01 10:31:00' AS t) x",
+            "true|true",
+        ),
+        (
+            "SELECT TIMESTAMP '2026-01-01 00:00:00' + INTERVAL '5 seconds' * floor(3.7), TIMESTAMP '2026-01-01 00:00:00' + 2 * INTERVAL '1 day' / 4",
+            "2026-01-01T00:00:15|2026-01-01T12:00:00",
+        ),
+        ("SELECT version() LIKE 'PostgreSQL 15.0 on %'", "true"),
         (
             "SELECT to_char(TIMESTAMP '2026-03-02 15:04:05', 'YYYY-MM-DD HH24:MI'), to_char(-12.5, '99.9')",
             "2026-03-02 15:04|-12.5",

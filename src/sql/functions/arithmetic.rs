@@ -1,7 +1,7 @@
 //! Arithmetic that fails where PostgreSQL's fails, and the analyzer rule that puts it in.
 //!
-//! The engine's `+`, `-` and `*` on integers wrap, its `/` on floats gives infinity, and its casts
-//! to integers cut the fraction off. The rule runs after type coercion, when every operand has its
+//! The engine's `+`, `-` and `*` on integers wrap, its `/` on floats gives infinity, its casts to
+//! integers cut the fraction off, and its cast of a uuid to text takes the bytes for letters. The rule runs after type coercion, when every operand has its
 //! final type, and before constants are folded; it replaces only those operations. What it puts in
 //! keeps the name of what it replaces, so that columns are called the same.
 
@@ -28,6 +28,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::{arrays, result, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
+use crate::types::SqlType;
 
 /// Replaces arithmetic that would go wrong silently.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ pub struct CheckedArithmeticRule {
     divide: Arc<ScalarUDF>,
     modulo: Arc<ScalarUDF>,
     round: Arc<ScalarUDF>,
+    uuid_to_text: Arc<ScalarUDF>,
 }
 
 impl Default for CheckedArithmeticRule {
@@ -57,6 +59,7 @@ impl Default for CheckedArithmeticRule {
             round: udf(RoundFunction {
                 signature: Signature::any(1, Volatility::Immutable),
             }),
+            uuid_to_text: super::uuids::uuid_to_text(),
         }
     }
 }
@@ -104,24 +107,36 @@ impl CheckedArithmeticRule {
                 }
             }
             Expr::Cast(Cast { expr, field }) => {
-                let has_fraction = field.data_type().is_integer()
-                    && expr.get_type(schema).is_ok_and(|t| {
-                        t.is_floating() || matches!(t, DataType::Decimal128(_, s) if s > 0)
-                    });
-                if !has_fraction {
-                    return Transformed::no(Expr::Cast(Cast { expr, field }));
-                }
-                let rounded = Expr::ScalarFunction(ScalarFunction::new_udf(
-                    Arc::clone(&self.round),
-                    vec![*expr],
-                ));
-                Transformed::yes(Expr::Cast(Cast {
-                    expr: Box::new(rounded),
-                    field,
-                }))
+                let through = self.before_cast(&expr, field.data_type(), schema);
+                let expr = match through {
+                    Some(function) => {
+                        let inner = ScalarFunction::new_udf(Arc::clone(function), vec![*expr]);
+                        Box::new(Expr::ScalarFunction(inner))
+                    }
+                    None => return Transformed::no(Expr::Cast(Cast { expr, field })),
+                };
+                Transformed::yes(Expr::Cast(Cast { expr, field }))
             }
             other => Transformed::no(other),
         }
+    }
+
+    /// The function that must go before a cast, if the engine's cast alone would be wrong.
+    fn before_cast(
+        &self,
+        operand: &Expr,
+        target: &DataType,
+        schema: &DFSchema,
+    ) -> Option<&Arc<ScalarUDF>> {
+        let (_, field) = operand.to_field(schema).ok()?;
+        let is_fraction = |t: &DataType| {
+            t.is_floating() || matches!(t, DataType::Decimal128(_, scale) if *scale > 0)
+        };
+        if target.is_integer() && is_fraction(field.data_type()) {
+            return Some(&self.round);
+        }
+        let is_uuid = SqlType::from_field(&field) == Some(SqlType::Uuid);
+        (is_uuid && *target == DataType::Utf8).then_some(&self.uuid_to_text)
     }
 
     fn checked(

@@ -10,6 +10,7 @@ pub mod numbers;
 pub mod patterns;
 pub mod times;
 pub mod uuids;
+pub mod version;
 pub mod windows;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(times::functions());
     functions.extend(uuids::functions());
     functions.extend(characters::functions());
+    functions.extend(version::functions());
     functions
 }
 
@@ -37,7 +39,7 @@ fn udf(function: impl ScalarUDFImpl + 'static) -> Arc<ScalarUDF> {
 
 /// The arguments as arrays of one length, for functions that go row by row; the flag says whether
 /// all were constants, so that the result may be one too.
-fn arrays(args: &ScalarFunctionArgs) -> DataFusionResult<(Vec<ArrayRef>, bool)> {
+pub(crate) fn arrays(args: &ScalarFunctionArgs) -> DataFusionResult<(Vec<ArrayRef>, bool)> {
     let constant = args
         .args
         .iter()
@@ -52,7 +54,7 @@ fn arrays(args: &ScalarFunctionArgs) -> DataFusionResult<(Vec<ArrayRef>, bool)> 
 }
 
 /// An array, or its only value when the arguments were constants.
-fn result(array: ArrayRef, constant: bool) -> DataFusionResult<ColumnarValue> {
+pub(crate) fn result(array: ArrayRef, constant: bool) -> DataFusionResult<ColumnarValue> {
     if constant {
         let scalar = datafusion::common::ScalarValue::try_from_array(&array, 0)?;
         Ok(ColumnarValue::Scalar(scalar))

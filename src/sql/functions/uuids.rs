@@ -22,28 +22,38 @@ const UUID_BYTES: i32 = 16;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
-        udf(UuidFunction {
-            which: Which::FromText,
-            signature: Signature::one_of(
-                vec![
-                    TypeSignature::Exact(vec![DataType::FixedSizeBinary(UUID_BYTES)]),
-                    TypeSignature::Exact(vec![DataType::Utf8]),
-                ],
-                Volatility::Immutable,
-            ),
-        }),
-        udf(UuidFunction {
-            which: Which::ToText,
-            signature: Signature::exact(
-                vec![DataType::FixedSizeBinary(UUID_BYTES)],
-                Volatility::Immutable,
-            ),
-        }),
+        to_uuid(),
+        uuid_to_text(),
         udf(UuidFunction {
             which: Which::Random,
             signature: Signature::nullary(Volatility::Volatile),
         }),
     ]
+}
+
+/// `to_uuid(text)`, and of a uuid itself.
+pub(crate) fn to_uuid() -> Arc<ScalarUDF> {
+    udf(UuidFunction {
+        which: Which::FromText,
+        signature: Signature::one_of(
+            vec![
+                TypeSignature::Exact(vec![DataType::FixedSizeBinary(UUID_BYTES)]),
+                TypeSignature::Exact(vec![DataType::Utf8]),
+            ],
+            Volatility::Immutable,
+        ),
+    })
+}
+
+/// `uuid_to_text(uuid)`
+pub(crate) fn uuid_to_text() -> Arc<ScalarUDF> {
+    udf(UuidFunction {
+        which: Which::ToText,
+        signature: Signature::exact(
+            vec![DataType::FixedSizeBinary(UUID_BYTES)],
+            Volatility::Immutable,
+        ),
+    })
 }
 
 /// Reads a uuid as PostgreSQL does: hyphens are optional, braces allowed, case free.

@@ -51,9 +51,9 @@ fn spark_spellings_mean_our_names() {
         ),
         (
             Targets::FILES,
-            "on_bad_file",
+            "on_bad_row",
             "dead_letter",
-            "on_bad_file",
+            "on_bad_row",
             "dead letter",
         ),
         (

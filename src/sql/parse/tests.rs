@@ -724,3 +724,111 @@ fn deep_nesting_is_an_error() {
     let nested = format!("SELECT {}1{}", "(".repeat(100), ")".repeat(100));
     assert!(parse(&nested).is_ok());
 }
+
+/// Whatever comes in: an answer or an error with a position inside the text, never a panic.
+#[test]
+fn random_texts_give_answers() {
+    const WORDS: &[&str] = &[
+        "SELECT",
+        "CREATE",
+        "STREAM",
+        "TABLE",
+        "MATERIALIZED VIEW",
+        "v",
+        "\"Q\"",
+        "(",
+        ")",
+        ",",
+        ";",
+        "'x'",
+        "'",
+        "\"",
+        "$$",
+        "$1",
+        "E'\\n'",
+        "1",
+        "2.5",
+        "-",
+        "=",
+        "*",
+        ".",
+        "::",
+        "int",
+        "numeric(",
+        "STRUCT<",
+        ">>",
+        "[",
+        "]",
+        "WITH",
+        "AS",
+        "FROM",
+        "EMIT ON UPDATE",
+        "EMIT",
+        "WATERMARK FOR",
+        "CONSTRAINT",
+        "EXPECT",
+        "COPY",
+        "STDIN",
+        "SET",
+        "SHOW",
+        "FETCH",
+        "ALL",
+        "NOT NULL",
+        "DEFAULT",
+        "INTERVAL '1 s'",
+        "/*",
+        "*/",
+        "--",
+        "\n",
+        "ä",
+        "TUMBLE(",
+        "ALTER",
+        "DROP",
+        "IF EXISTS",
+        "COMMENT ON",
+        "SUBSCRIBE TO",
+        "DECLARE c CURSOR FOR",
+        "PREPARE p AS",
+        "SECRET",
+        "OPTIONS FOR",
+        "NULL",
+        "IS",
+        "UNION",
+    ];
+    let mut seed = 42u64;
+    for _ in 0..20_000 {
+        let mut sql = String::new();
+        let mut next = || {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize
+        };
+        for _ in 0..next() % 12 {
+            sql.push_str(WORDS[next() % WORDS.len()]);
+            sql.push_str(if next() % 4 == 0 { "" } else { " " });
+        }
+        match parse(&sql) {
+            Ok(statements) => {
+                for (statement, text) in statements {
+                    assert!(sql.contains(&text), "{sql}");
+                    if let Statement::Query(query) = statement {
+                        // Rewrites must answer too.
+                        if let Err(e) = crate::sql::rewrite::rewrite_query(*query) {
+                            assert!(!e.primary().is_empty());
+                        }
+                    }
+                }
+            }
+            Err(e) => {
+                assert!(e.sqlstate() != "XX000", "{sql}: {e}");
+                if let Some(position) = e.position_value() {
+                    assert!(
+                        (1..=sql.chars().count() + 1).contains(&position),
+                        "{sql}: {position}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, Result};
 
 pub use names::display_name;
+pub(crate) use postgres::complete_timestamp;
 
 /// Rewrites a query for planning. Its output columns are to be shown under
 /// [`display_name`] of the plan's field names.
@@ -37,10 +38,10 @@ pub fn rewrite_statement(mut statement: Statement) -> Result<Statement> {
     if let Some(items) = returning(&mut statement) {
         names::name_items(items, names::Level::Top);
     }
-    if let Statement::Explain { statement, .. } = &mut statement {
-        if let Statement::Query(query) = statement.as_mut() {
-            names::name_top_level(query);
-        }
+    if let Statement::Explain { statement, .. } = &mut statement
+        && let Statement::Query(query) = statement.as_mut()
+    {
+        names::name_top_level(query);
     }
     apply(&mut statement)?;
     Ok(statement)
@@ -114,7 +115,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         names::keep_order_of_distinct(query);
-        ControlFlow::Continue(())
+        into_flow(postgres::fetch_as_limit(query))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {

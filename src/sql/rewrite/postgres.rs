@@ -44,24 +44,24 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
         Expr::Cast {
             expr, data_type, ..
         } => {
-            if let Some(text) = string_constant(expr) {
-                if let Some(constant) = constant_of(&text, data_type)? {
-                    *expression = constant;
-                }
+            if let Some(text) = string_constant(expr)
+                && let Some(constant) = constant_of(&text, data_type)?
+            {
+                *expression = constant;
             }
         }
         Expr::TypedString(typed) => {
-            if let Some(text) = typed.value.value.clone().into_string() {
-                if let Some(constant) = constant_of(&text, &typed.data_type)? {
-                    *expression = constant;
-                }
+            if let Some(text) = typed.value.value.clone().into_string()
+                && let Some(constant) = constant_of(&text, &typed.data_type)?
+            {
+                *expression = constant;
             }
         }
         Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
-            if let Some(text) = string_constant(right) {
-                if text.trim_start().starts_with('{') {
-                    **right = array(&text, None)?;
-                }
+            if let Some(text) = string_constant(right)
+                && text.trim_start().starts_with('{')
+            {
+                **right = array(&text, None)?;
             }
         }
         _ => {}
@@ -97,6 +97,40 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             *expression = call("timezone", vec![take(time_zone), take(timestamp)]);
         }
         _ => {}
+    }
+    Ok(())
+}
+
+/// `FETCH FIRST n ROWS ONLY` is `LIMIT n`.
+pub(super) fn fetch_as_limit(query: &mut Query) -> Result<()> {
+    let Some(fetch) = query.fetch.take() else {
+        return Ok(());
+    };
+    if fetch.with_ties || fetch.percent {
+        return Err(Error::unsupported(
+            "FETCH FIRST … WITH TIES or PERCENT is not supported",
+        ));
+    }
+    let count = fetch
+        .quantity
+        .unwrap_or_else(|| Expr::value(Value::Number("1".to_owned(), false)));
+    match &mut query.limit_clause {
+        Some(ast::LimitClause::LimitOffset { limit, .. }) if limit.is_none() => {
+            *limit = Some(count);
+        }
+        None => {
+            query.limit_clause = Some(ast::LimitClause::LimitOffset {
+                limit: Some(count),
+                offset: None,
+                limit_by: vec![],
+            });
+        }
+        Some(_) => {
+            return Err(Error::new(
+                sqlstate::SYNTAX_ERROR,
+                "multiple LIMIT clauses not allowed",
+            ));
+        }
     }
     Ok(())
 }
@@ -281,7 +315,7 @@ fn constant_of(text: &str, data_type: &DataType) -> Result<Option<Expr>> {
 
 /// A timestamp's text with what PostgreSQL lets one leave out (seconds, minutes of the zone) put
 /// in; `None` if nothing is missing, or for texts that are no such form.
-fn complete_timestamp(text: &str) -> Option<String> {
+pub(crate) fn complete_timestamp(text: &str) -> Option<String> {
     let trimmed = text.trim();
     if trimmed.eq_ignore_ascii_case("epoch") {
         return Some("1970-01-01 00:00:00+00:00".to_owned());
@@ -322,7 +356,7 @@ fn bytea(text: &str) -> Result<Expr> {
     let hex = match text.strip_prefix("\\x") {
         Some(digits) => {
             let digits: String = digits.chars().filter(|c| !c.is_whitespace()).collect();
-            if digits.len() % 2 != 0 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+            if !digits.len().is_multiple_of(2) || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
                 return Err(Error::new(
                     sqlstate::INVALID_PARAMETER_VALUE,
                     "invalid hexadecimal data",
@@ -484,13 +518,12 @@ fn array_of_subquery(expression: &mut Expr) -> Result<()> {
     };
     let orders = order_columns(&mut query);
     let mut element = call("array_agg", vec![Expr::Identifier(Ident::new("element"))]);
-    if let Expr::Function(aggregate) = &mut element {
-        if let FunctionArguments::List(list) = &mut aggregate.args {
-            if !orders.is_empty() {
-                list.clauses
-                    .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
-            }
-        }
+    if let Expr::Function(aggregate) = &mut element
+        && let FunctionArguments::List(list) = &mut aggregate.args
+        && !orders.is_empty()
+    {
+        list.clauses
+            .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
     }
     let mut columns = vec![Ident::new("element")];
     columns.extend(orders.iter().filter_map(|order| match &order.expr {
@@ -547,7 +580,7 @@ fn order_columns(query: &mut Query) -> Vec<ast::OrderByExpr> {
     };
     for (index, order) in orders.iter_mut().enumerate() {
         let is_first = matches!(&order.expr, Expr::Value(v)
-            if matches!(&v.value, Value::Number(n, _) if n.to_string() == "1"));
+            if matches!(&v.value, Value::Number(n, _) if *n == "1"));
         let is_output =
             is_first || order.expr == output || output_name.as_ref() == Some(&order.expr);
         let name = if is_output {

@@ -1,0 +1,346 @@
+//! The `kafka` source: topics read by exact offsets.
+//!
+//! Positions live in the pipeline's offset log alone. Partitions are assigned by hand, nothing is
+//! committed to a consumer group, and a batch reads exactly the offsets it planned. Offsets that
+//! the broker no longer has are data loss: an error by default, or skipped and told.
+
+mod client;
+mod offsets;
+mod read;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use futures::stream::{self, BoxStream, StreamExt};
+use parking_lot::Mutex;
+
+use self::client::{Connection, KafkaConsumer};
+use self::offsets::{StartingOffsets, TopicOffsets, TopicWatermarks};
+use self::read::{PartitionRange, Pool, ReadTask};
+use super::files::plan::tighter;
+use super::formats::values::{EpochUnit, timestamp_us};
+use super::formats::{FormatOptions, Layout, RecordDecoder};
+use super::settings::Settings;
+use super::{
+    Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange,
+    chunks,
+};
+use crate::catalog::definition::{CatalogObject, Options};
+use crate::clock::ClockRef;
+use crate::error::{Error, Result};
+
+/// How long a topic's list of partitions is believed.
+const PARTITIONS_FRESH: Duration = Duration::from_secs(10);
+
+/// How long a waiting pipeline rests between two looks.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Metadata that columns can be filled from.
+const METADATA: [&str; 6] = [
+    "offset",
+    "partition",
+    "timestamp",
+    "key",
+    "headers",
+    "topic",
+];
+
+/// The source.
+pub struct KafkaSource {
+    inner: Arc<Inner>,
+}
+
+/// What blocking calls need; shared with the blocking pool.
+struct Inner {
+    connection: Connection,
+    topics: Vec<String>,
+    schema: SchemaRef,
+    metadata: Vec<Option<String>>,
+    format: FormatOptions,
+    starting: StartingOffsets,
+    /// `starting_timestamp`, milliseconds; comes before `starting`.
+    starting_ms: Option<i64>,
+    fail_on_data_loss: bool,
+    rows_max: Option<u64>,
+    clock: ClockRef,
+    /// The consumer for questions; made at the first one.
+    asking: Mutex<Option<Arc<KafkaConsumer>>>,
+    partitions: Mutex<Option<KnownPartitions>>,
+    watermarks: Mutex<TopicWatermarks>,
+    pool: Arc<Pool>,
+}
+
+/// Partitions of the topics, and when (on the monotonic clock) that was asked.
+struct KnownPartitions {
+    asked_at: Duration,
+    by_topic: BTreeMap<String, Vec<i32>>,
+}
+
+impl KafkaSource {
+    /// Opens the source of a stream; connects at the first question.
+    pub fn open(
+        object: &CatalogObject,
+        options: &Options,
+        environment: &ConnectorEnvironment,
+    ) -> Result<Self> {
+        let settings = Settings::new(&object.name, options, &environment.secrets);
+        settings.refuse_unsupported(&["topic_pattern", "min_partitions"])?;
+        let topics: Vec<String> = settings
+            .required("topic")?
+            .split(',')
+            .map(|topic| topic.trim().to_owned())
+            .filter(|topic| !topic.is_empty())
+            .collect();
+        if topics.is_empty() {
+            return Err(settings.invalid("topic", "the name of a topic"));
+        }
+        let metadata =
+            object
+                .columns()
+                .iter()
+                .map(|column| match &column.metadata_from {
+                    Some(name) if !METADATA.contains(&name.as_str()) => Err(
+                        super::unknown_metadata(&column.name, name, "kafka", &METADATA),
+                    ),
+                    name => Ok(name.clone()),
+                })
+                .collect::<Result<Vec<_>>>()?;
+        let starting = settings
+            .parsed(
+                "starting_offsets",
+                "'earliest', 'latest' or JSON such as '{\"topic\":{\"0\":42}}'",
+                StartingOffsets::parse,
+            )?
+            .unwrap_or(StartingOffsets::Earliest);
+        let inner = Inner {
+            connection: Connection::from_settings(&settings)?,
+            topics,
+            schema: object.schema(),
+            metadata,
+            format: FormatOptions::from_settings(&settings, || Some("json"))?,
+            starting,
+            starting_ms: settings
+                .parsed("starting_timestamp", "a timestamp", |text| {
+                    timestamp_us(text, EpochUnit::Auto)
+                })?
+                .map(|us| us.div_euclid(1_000)),
+            fail_on_data_loss: settings.boolean("fail_on_data_loss")?.unwrap_or(true),
+            rows_max: settings.count("max_offsets_per_trigger")?,
+            clock: environment.clock.clone(),
+            asking: Mutex::default(),
+            partitions: Mutex::default(),
+            watermarks: Mutex::default(),
+            pool: Arc::default(),
+        };
+        let all: Vec<usize> = (0..inner.schema.fields().len()).collect();
+        let layout = Layout::new(&inner.schema, &inner.metadata, &all);
+        RecordDecoder::new(&inner.format, &layout.payload, &layout.payload_projection)?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Runs a blocking piece of work off the async threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = self.inner.clone();
+        tokio::task::spawn_blocking(move || work(&inner))
+            .await
+            .map_err(|_| Error::internal("a kafka call ended unexpectedly"))?
+    }
+
+    async fn refresh(&self) -> Result<TopicWatermarks> {
+        self.blocking(Inner::refresh).await
+    }
+}
+
+impl Inner {
+    fn consumer(&self) -> Result<Arc<KafkaConsumer>> {
+        let mut asking = self.asking.lock();
+        if let Some(consumer) = asking.as_ref() {
+            return Ok(consumer.clone());
+        }
+        const SMALLEST_QUEUE_KIB: usize = 1;
+        let consumer = Arc::new(self.connection.consumer(SMALLEST_QUEUE_KIB)?);
+        *asking = Some(consumer.clone());
+        Ok(consumer)
+    }
+
+    /// Asks for the watermarks of all partitions. Blocks.
+    fn refresh(&self) -> Result<TopicWatermarks> {
+        let consumer = self.consumer()?;
+        self.connection.reports().clear();
+        let partitions = self.partitions(&consumer)?;
+        let watermarks = self.connection.all_watermarks(&consumer, &partitions)?;
+        *self.watermarks.lock() = watermarks.clone();
+        Ok(watermarks)
+    }
+
+    fn partitions(&self, consumer: &KafkaConsumer) -> Result<BTreeMap<String, Vec<i32>>> {
+        let now = self.clock.monotonic();
+        if let Some(known) = &*self.partitions.lock()
+            && now.saturating_sub(known.asked_at) < PARTITIONS_FRESH
+        {
+            return Ok(known.by_topic.clone());
+        }
+        let mut all = BTreeMap::new();
+        for topic in &self.topics {
+            all.insert(topic.clone(), self.connection.partitions(consumer, topic)?);
+        }
+        *self.partitions.lock() = Some(KnownPartitions {
+            asked_at: now,
+            by_topic: all.clone(),
+        });
+        Ok(all)
+    }
+}
+
+/// Non-empty parts of partitions between two positions, by topic and partition.
+fn ranges_between(start: &TopicOffsets, end: &TopicOffsets) -> Result<Vec<PartitionRange>> {
+    let mut ranges = Vec::new();
+    for (topic, partitions) in end {
+        for (partition, end) in partitions {
+            let from = start.get(topic).and_then(|p| p.get(partition)).copied();
+            let from = from.ok_or_else(|| {
+                Error::damaged("range of a kafka source has an end without a start").detail(
+                    format!("Partition {partition} of topic {topic} is missing in its start."),
+                )
+            })?;
+            if from < *end {
+                ranges.push(PartitionRange {
+                    topic: topic.clone(),
+                    partition: *partition,
+                    start: from,
+                    end: *end,
+                });
+            }
+        }
+    }
+    Ok(ranges)
+}
+
+#[async_trait]
+impl Source for KafkaSource {
+    fn description(&self) -> String {
+        format!(
+            "kafka topic {} at {}",
+            self.inner.topics.join(", "),
+            self.inner.connection.brokers
+        )
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema.clone()
+    }
+
+    async fn initial_offset(&self) -> Result<SourceOffset> {
+        let watermarks = self.refresh().await?;
+        let start = match self.inner.starting_ms {
+            None => self.inner.starting.resolve(&watermarks),
+            Some(ms) => {
+                self.blocking(move |inner| {
+                    let consumer = inner.consumer()?;
+                    inner.connection.offsets_at(&consumer, &watermarks, ms)
+                })
+                .await?
+            }
+        };
+        Ok(offsets::to_offset(&start))
+    }
+
+    async fn latest_offset(&self) -> Result<SourceOffset> {
+        let watermarks = self.refresh().await?;
+        Ok(offsets::to_offset(&offsets::latest(&watermarks)))
+    }
+
+    async fn plan_range(
+        &self,
+        _batch_id: u64,
+        start: &SourceOffset,
+        latest: &SourceOffset,
+        limits: &ReadLimits,
+    ) -> Result<Option<SourceRange>> {
+        let start = offsets::parse(start)?;
+        let latest = offsets::parse(latest)?;
+        let known = self.inner.watermarks.lock().clone();
+        let watermarks = if known.is_empty() {
+            self.refresh().await?
+        } else {
+            known
+        };
+        for loss in offsets::losses(&start, &watermarks) {
+            if self.inner.fail_on_data_loss {
+                return Err(loss.error());
+            }
+            tracing::warn!(loss = loss.describe(), "kafka data loss is accepted");
+        }
+        let rows_max = tighter(limits.max_rows, self.inner.rows_max);
+        let planned = offsets::plan(&start, &latest, &watermarks, rows_max);
+        Ok(planned.map(|planned| SourceRange {
+            start: offsets::to_offset(&planned.start),
+            end: offsets::to_offset(&planned.end),
+        }))
+    }
+
+    fn backlog(&self, from: &SourceOffset, latest: &SourceOffset) -> Backlog {
+        match (offsets::parse(from), offsets::parse(latest)) {
+            (Ok(from), Ok(latest)) => Backlog {
+                rows: Some(offsets::distance(&from, &latest)),
+                bytes: None,
+            },
+            _ => Backlog::default(),
+        }
+    }
+
+    async fn read_range(
+        &self,
+        _batch_id: u64,
+        range: &SourceRange,
+        projection: &[usize],
+    ) -> Result<BoxStream<'static, Result<SourceChunk>>> {
+        let ranges = ranges_between(&offsets::parse(&range.start)?, &offsets::parse(&range.end)?)?;
+        if ranges.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        let layout = Arc::new(Layout::new(
+            &self.inner.schema,
+            &self.inner.metadata,
+            projection,
+        ));
+        let readers = self
+            .blocking(move |inner| {
+                ReadTask {
+                    connection: inner.connection.clone(),
+                    pool: inner.pool.clone(),
+                    format: inner.format.clone(),
+                    layout,
+                    fail_on_data_loss: inner.fail_on_data_loss,
+                    ranges,
+                }
+                .into_readers()
+            })
+            .await?;
+        let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
+        Ok(chunks::read_in_order(
+            readers.into_iter(),
+            parallelism.min(8),
+        ))
+    }
+
+    async fn acknowledge(&self, _batch_id: u64, _offset: &SourceOffset) -> Result<()> {
+        // Nothing is committed to a group: the offset log is the only record of progress.
+        Ok(())
+    }
+
+    async fn wait_for_data(&self, _from: &SourceOffset) {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
