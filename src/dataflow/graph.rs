@@ -63,6 +63,8 @@ struct View {
     nodes: Vec<Node>,
     inputs: Vec<InputNode>,
     codec: RowCodec,
+    /// See [`ViewPlan::emits_consolidated`].
+    emits_consolidated: bool,
     /// `None`: the view only feeds a sink.
     storage: Option<ViewStorage>,
     /// What the root emitted in this batch.
@@ -241,7 +243,9 @@ impl Dataflow {
                 self.pass_on(index, context)?;
             } else {
                 let view = &mut self.views[index];
-                view.emitted = consolidate(&view.codec, &std::mem::take(&mut view.emitted))?;
+                if !view.emits_consolidated {
+                    view.emitted = consolidate(&view.codec, &std::mem::take(&mut view.emitted))?;
+                }
                 let changes = view.emitted.clone();
                 self.hand_over(index, &changes, context)?;
             }
@@ -383,6 +387,7 @@ impl View {
         let layout = ViewLayout::choose(plan.append_only, plan.key.as_deref());
         Ok(Self {
             codec: RowCodec::new(plan.schema.clone())?,
+            emits_consolidated: plan.emits_consolidated(),
             storage: if plan.stored {
                 Some(ViewStorage::new(
                     &plan.state_name,

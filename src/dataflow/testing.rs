@@ -266,6 +266,13 @@ impl Harness {
         }
         for (name, view) in &mut self.views {
             let changes = result.view_changes.get(name).cloned().unwrap_or_default();
+            if !view.plan.append_only {
+                let codec = RowCodec::new(view.plan.schema.clone())?;
+                let entries =
+                    |c: &[ChangeBatch]| c.iter().map(ChangeBatch::num_rows).sum::<usize>();
+                let consolidated = consolidate(&codec, &changes)?;
+                assert_eq!(entries(&changes), entries(&consolidated), "{}", view.sql);
+            }
             view.changes.extend(changes);
         }
         Ok(result)

@@ -109,10 +109,6 @@ fn lineage_follows_windows_through_expressions() {
             Some(60 * SECOND),
         ),
         (
-            "SELECT date_bin(INTERVAL '15 minutes', at) AS m FROM s",
-            Some(900 * SECOND),
-        ),
-        (
             "SELECT window_start FROM TUMBLE(s, at, INTERVAL '10 seconds') UNION ALL SELECT at FROM s",
             None,
         ),

@@ -25,6 +25,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 
 use self::event_time::EventTime;
 use super::aggregate::{AggregateOperator, AggregateRequest};
@@ -244,6 +245,28 @@ impl ViewPlan {
         }
     }
 
+    /// What the root emits in a batch holds no row twice, so that it need not be consolidated:
+    /// its operator emits each row once, and nothing above it makes two rows equal.
+    pub(crate) fn emits_consolidated(&self) -> bool {
+        let mut node = &self.nodes[self.root()];
+        loop {
+            match &node.kind {
+                NodeKind::Aggregate(_) | NodeKind::Distinct | NodeKind::Recompute(_) => {
+                    return true;
+                }
+                NodeKind::Filter { .. } => {}
+                NodeKind::Project { expressions } => {
+                    let kept: BTreeSet<usize> = expressions.iter().filter_map(column).collect();
+                    if kept.len() < self.nodes[node.inputs[0]].schema.fields().len() {
+                        return false;
+                    }
+                }
+                _ => return false,
+            }
+            node = &self.nodes[node.inputs[0]];
+        }
+    }
+
     /// Index of the node that gives the view's rows.
     pub(crate) fn root(&self) -> usize {
         self.nodes.len() - 1
@@ -333,6 +356,12 @@ fn inputs_of(nodes: &[PlanNode]) -> Vec<InputSpec> {
             }
         })
         .collect()
+}
+
+/// The input column that an expression is.
+fn column(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    let column = expression.downcast_ref::<Column>();
+    column.map(Column::index)
 }
 
 fn fingerprint(nodes: &[PlanNode]) -> String {
