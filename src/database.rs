@@ -24,6 +24,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 
 use crate::catalog::pg_catalog::backends::Backends;
 use crate::clock::{ClockRef, SystemClock};
@@ -62,13 +63,18 @@ impl Default for DatabaseOptions {
 #[derive(Clone)]
 pub struct Database {
     parts: Arc<DatabaseParts>,
+    /// A session between two calls of the library: making one costs more than a small statement.
+    idle: Arc<Mutex<Option<Session>>>,
 }
 
 impl Database {
     /// Opens or creates the database in `dir`; refuses when another process holds it (55006).
     pub async fn open(dir: &Path, options: DatabaseOptions) -> Result<Self> {
         let parts = DatabaseParts::open(dir, &options).await?;
-        Ok(Self { parts })
+        Ok(Self {
+            parts,
+            idle: Arc::default(),
+        })
     }
 
     /// A new session for user `user`.
@@ -93,12 +99,13 @@ impl Database {
 
     /// Runs statements, discarding rows. Several statements without `BEGIN` are one transaction.
     pub async fn execute(&self, sql: &str) -> Result<()> {
-        let mut session = self.session(LIBRARY_USER);
+        let mut session = self.library_session();
         session.begin_implicit();
         let result = run_all(&mut session, sql).await;
         let ended = session.end_implicit(result.is_err()).await;
         result.and(ended)?;
         if session.transaction_status() == TransactionStatus::Idle {
+            self.give_back(session);
             return Ok(());
         }
         Err(Error::new(
@@ -119,7 +126,7 @@ impl Database {
         &self,
         sql: &str,
     ) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
-        let mut session = self.session(LIBRARY_USER);
+        let mut session = self.library_session();
         let mut statements = session.parse(sql)?;
         let (Some((statement, _)), true) = (statements.pop(), statements.is_empty()) else {
             return Err(Error::new(
@@ -127,7 +134,11 @@ impl Database {
                 "expected exactly one statement",
             ));
         };
-        match session.execute(&statement, &[]).await? {
+        let result = session.execute(&statement, &[]).await?;
+        if session.transaction_status() == TransactionStatus::Idle {
+            self.give_back(session);
+        }
+        match result {
             StatementResult::Rows { schema, stream, .. }
             | StatementResult::CopyOut { schema, stream, .. } => Ok((schema, stream)),
             StatementResult::Command { .. } | StatementResult::CopyIn(_) => Err(Error::new(
@@ -149,8 +160,19 @@ impl Database {
         self.stream(&format!("SUBSCRIBE TO \"{name}\"{with}")).await
     }
 
+    fn library_session(&self) -> Session {
+        let idle = self.idle.lock().take();
+        idle.unwrap_or_else(|| self.session(LIBRARY_USER))
+    }
+
+    fn give_back(&self, mut session: Session) {
+        session.forget_everything();
+        *self.idle.lock() = Some(session);
+    }
+
     /// Stops: current batches commit, state is persisted.
     pub async fn close(&self) -> Result<()> {
+        self.idle.lock().take();
         self.parts.close().await
     }
 }

@@ -41,6 +41,15 @@ pub struct RunLoader {
 
 impl RunLoader {
     pub(super) fn new(shared: Arc<Shared>, cold_batch: Option<u64>, batch_id: u64) -> Self {
+        Self::with_memory_tier(shared, cold_batch, batch_id, MEMORY_TIER_BYTES)
+    }
+
+    pub(super) fn with_memory_tier(
+        shared: Arc<Shared>,
+        cold_batch: Option<u64>,
+        batch_id: u64,
+        memory_tier_bytes: u64,
+    ) -> Self {
         let all = shared.state.lock().runs.clone();
         let discard_cold = cold_batch.is_some_and(|cold| must_discard_cold(&all, cold, batch_id));
         let cold_batch = if discard_cold { None } else { cold_batch };
@@ -50,13 +59,14 @@ impl RunLoader {
             .collect();
         let last = needed.last().map(|run| run.last_batch_id).max(cold_batch);
         let end_batch = (last != Some(batch_id)).then_some(batch_id);
-        // What is beyond the newest 32 MiB goes to the cold tier.
         let mut newer_bytes = 0;
+        let mut is_base = false;
         let mut runs = VecDeque::new();
         let groups: Vec<&[RunInfo]> = needed.chunk_by(is_same_run).collect();
         for parts in groups.into_iter().rev() {
             newer_bytes += parts.iter().map(|part| part.bytes).sum::<u64>();
-            let is_base = newer_bytes > MEMORY_TIER_BYTES;
+            // The parts of one run cannot be applied one by one.
+            is_base |= newer_bytes > memory_tier_bytes || parts.len() > 1;
             for part in parts.iter().rev() {
                 runs.push_front((part.clone(), is_base));
             }

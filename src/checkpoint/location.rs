@@ -124,6 +124,8 @@ pub(super) struct Shared {
     pub(super) merging: AtomicBool,
     /// A retention is going on.
     pub(super) retaining: AtomicBool,
+    /// A retention in a task of its own is going on, or about to begin.
+    pub(super) beside: AtomicBool,
 }
 
 /// What is at the location, as far as it is known.
@@ -502,17 +504,29 @@ impl Checkpoint {
         }
     }
 
-    /// Moves all files to `<location>.archive/<time>/` and gives that time's label. The location
-    /// is empty then: nothing more may be written through this handle.
-    pub async fn archive(self) -> Result<String> {
-        self.shared.lease.check().await?;
+    /// Lets go of the lease once nothing goes on beside: the location can be opened again at once,
+    /// if there is no other clone of this handle.
+    pub async fn close(self) {
+        self.wait_until_idle().await;
+    }
+
+    async fn wait_until_idle(&self) {
         let is_busy = || {
             let shared = &self.shared;
-            shared.merging.load(Ordering::Acquire) || shared.retaining.load(Ordering::Acquire)
+            [&shared.merging, &shared.retaining, &shared.beside]
+                .iter()
+                .any(|flag| flag.load(Ordering::Acquire))
         };
         while is_busy() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Moves all files to `<location>.archive/<time>/` and gives that time's label. The location
+    /// is empty then: nothing more may be written through this handle.
+    pub async fn archive(self) -> Result<String> {
+        self.shared.lease.check().await?;
+        self.wait_until_idle().await;
         let label = archive_label(&self.shared.clock);
         let mut paths: Vec<String> = self
             .shared

@@ -17,10 +17,24 @@ use crate::error::{Error, Result};
 use crate::state::run_file::{RunIndex, TAIL_BYTES};
 use crate::state::{Run, TableId};
 
-/// Bytes that are read of an input at a time.
-const WINDOW_BYTES: u64 = 1 << 20;
-/// Bytes of a part of the output.
-const PART_BYTES: usize = 32 << 20;
+/// What a merge holds in memory at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MergeLimits {
+    /// Bytes that are read of an input at a time; at least one block is.
+    pub(super) window_bytes: u64,
+    /// Bytes of a part of the output.
+    pub(super) part_bytes: usize,
+}
+
+impl Default for MergeLimits {
+    fn default() -> Self {
+        Self {
+            window_bytes: 1 << 20,
+            part_bytes: 32 << 20,
+        }
+    }
+}
+
 /// Attempts at a name that turns out to be taken.
 const ATTEMPTS: usize = 5;
 
@@ -35,10 +49,14 @@ pub(super) async fn merge(
     shared: &Arc<Shared>,
     oldest_first: &[RunInfo],
     drop_through: Option<u64>,
+    limits: MergeLimits,
 ) -> Result<Vec<RunInfo>> {
     let mut inputs = Vec::new();
     for parts in oldest_first.chunk_by(is_same_run) {
-        inputs.insert(0, RunReader::open(shared, parts).await?);
+        inputs.insert(
+            0,
+            RunReader::open(shared, parts, limits.window_bytes).await?,
+        );
     }
     let mut output = PartWriter {
         shared,
@@ -72,7 +90,7 @@ pub(super) async fn merge(
         .await
         .map_err(|error| Error::internal(format!("merging runs ended abnormally: {error}")))?;
         part.append(&merged);
-        if part.bytes() >= PART_BYTES {
+        if part.bytes() >= limits.part_bytes {
             output.put(std::mem::take(&mut part)).await?;
         }
     }
@@ -85,6 +103,7 @@ pub(super) async fn merge(
 /// One input: its parts, block by block.
 struct RunReader<'a> {
     shared: &'a Shared,
+    window_bytes: u64,
     /// Parts that are not opened yet.
     parts: VecDeque<&'a RunInfo>,
     current: Option<(&'a RunInfo, RunIndex)>,
@@ -96,9 +115,10 @@ struct RunReader<'a> {
 }
 
 impl<'a> RunReader<'a> {
-    async fn open(shared: &'a Shared, parts: &'a [RunInfo]) -> Result<Self> {
+    async fn open(shared: &'a Shared, parts: &'a [RunInfo], window_bytes: u64) -> Result<Self> {
         let mut reader = Self {
             shared,
+            window_bytes,
             parts: parts.iter().collect(),
             current: None,
             next_block: 0,
@@ -165,7 +185,7 @@ impl<'a> RunReader<'a> {
                 self.open_part().await?;
                 continue;
             }
-            let (blocks, range) = index.stretch(self.next_block, WINDOW_BYTES);
+            let (blocks, range) = index.stretch(self.next_block, self.window_bytes);
             let bytes = self.read(info, range.clone()).await?;
             self.window = index.decode_blocks(blocks.clone(), &bytes, range.start)?;
             self.next_block = blocks.end;

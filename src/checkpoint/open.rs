@@ -99,6 +99,7 @@ impl CheckpointLocation {
             }),
             merging: AtomicBool::new(false),
             retaining: AtomicBool::new(false),
+            beside: AtomicBool::new(false),
         });
         let checkpoint = Checkpoint { shared };
         let resume = checkpoint.resume(gathered, expectation).await?;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::decide::{plan_run_merge, retention_cutoff};
 use super::format::{self, CommitFile, Manifest};
 use super::location::{Checkpoint, LocationState};
-use super::merge;
+use super::merge::{self, MergeLimits};
 use crate::error::Result;
 
 /// Batches that may be over `min_batches` before deleting begins, as its divisor: fewer, larger
@@ -67,6 +67,21 @@ impl Checkpoint {
         Ok(doomed.len() as u64)
     }
 
+    /// [`Self::retain`] in a task of its own, so that no batch waits for it. What fails is logged
+    /// and tried again at the next call; a call while one is still at it does nothing.
+    pub fn retain_beside(&self, min_batches: u64, cold_batch: Option<u64>) {
+        if self.shared.beside.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let checkpoint = self.clone();
+        tokio::spawn(async move {
+            let _turn = Turn(&checkpoint.shared.beside);
+            if let Err(error) = checkpoint.retain(min_batches, cold_batch).await {
+                tracing::warn!(location = checkpoint.location(), %error, "could not clean the checkpoint");
+            }
+        });
+    }
+
     /// After a restart the manifests of older commits are not known.
     async fn read_unknown_manifests(&self, cutoff: u64) -> Result<()> {
         let unknown: Vec<u64> = {
@@ -118,13 +133,17 @@ impl Checkpoint {
     /// Merges eight or more neighbouring runs of one size into one, if there are such. Returns
     /// whether it did. Only one merge runs at a time.
     pub async fn merge_runs(&self) -> Result<bool> {
+        self.merge_runs_within(MergeLimits::default()).await
+    }
+
+    pub(super) async fn merge_runs_within(&self, limits: MergeLimits) -> Result<bool> {
         let Some(_turn) = Turn::take(&self.shared.merging) else {
             return Ok(false);
         };
-        self.merge_planned().await
+        self.merge_planned(limits).await
     }
 
-    async fn merge_planned(&self) -> Result<bool> {
+    async fn merge_planned(&self, limits: MergeLimits) -> Result<bool> {
         let shared = &self.shared;
         let (inputs, drop_through) = {
             let state = shared.state.lock();
@@ -138,7 +157,7 @@ impl Checkpoint {
             let may_drop = is_oldest && state.cold_batch.is_none_or(|cold| last <= Some(cold));
             (inputs, last.filter(|_| may_drop))
         };
-        let merged = merge::merge(shared, &inputs, drop_through).await?;
+        let merged = merge::merge(shared, &inputs, drop_through, limits).await?;
         let mut state = shared.state.lock();
         for part in &merged {
             state.in_flight.remove(&part.file);

@@ -394,6 +394,93 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
     assert_eq!(load_keys(&checkpoint, 159).await.unwrap().len(), keys.len());
 }
 
+/// Runs of some thousand entries that overlap, with deletions and a dropped table, merged in small
+/// parts and loaded in every way.
+#[tokio::test]
+async fn runs_merge_in_parts_and_load_into_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("p").display().to_string();
+    let clock = SystemClock::shared();
+    let (checkpoint, _) = open_at(&location, &clock, None).await.unwrap();
+    let limits = super::merge::MergeLimits {
+        window_bytes: 1,
+        part_bytes: 300 << 10,
+    };
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let mut merges = 0;
+    for batch_id in 0..40u64 {
+        let mut builder = RunBuilder::new();
+        let mut entries = Vec::new();
+        for table in 1..3u64 {
+            for row in 0..1_500u64 {
+                let key = [table, (row * 31 + batch_id * 7) % 6_000 * 1_000 + row];
+                let value = (row % 5 != batch_id % 5).then(|| vec![batch_id as u8; 100]);
+                entries.push((key.map(u64::to_be_bytes).concat(), value));
+            }
+        }
+        entries.sort();
+        for (key, value) in &entries {
+            builder.push(key, value.as_deref());
+        }
+        let mut run = builder.finish();
+        if batch_id == 17 {
+            run.drop_tables(&[crate::state::TableId(2)]);
+            model.retain(|key, _| key[7] != 2);
+        }
+        for (key, value) in entries {
+            match value {
+                Some(value) => model.insert(key, value),
+                None => model.remove(&key),
+            };
+        }
+        commit_batch(&checkpoint, batch_id, &run).await.unwrap();
+        merges += u64::from(checkpoint.merge_runs_within(limits).await.unwrap());
+    }
+    assert!(merges >= 4, "{merges} merges");
+    commit_batch(&checkpoint, 40, &Run::default())
+        .await
+        .unwrap();
+    let runs = checkpoint.shared.state.lock().runs.clone();
+    assert!(
+        runs.windows(2)
+            .any(|w| super::merge::is_same_run(&w[0], &w[1])),
+        "parts"
+    );
+    for memory_tier_bytes in [0, 200 << 10, 1 << 30] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = crate::state::StateStoreOptions {
+            budget: crate::state::MemoryBudget::new(1 << 30),
+            spill_bytes: 1 << 30,
+        };
+        let id = identity().pipeline_id;
+        let store = crate::state::StateStore::open(folder.path(), id, options).unwrap();
+        let shared = Arc::clone(&checkpoint.shared);
+        let mut loader = RunLoader::with_memory_tier(shared, None, 40, memory_tier_bytes);
+        let mut seen = (0, 0);
+        loader
+            .load_into(&store, |done, all| seen = (done, all))
+            .await
+            .unwrap();
+        assert_eq!(seen.0, seen.1);
+        assert_eq!(store.snapshot().batch_id(), Some(40));
+        let mut found = BTreeMap::new();
+        for table in 1..3u64 {
+            let id = crate::state::TableId(table);
+            let mut scan = store.snapshot().scan(id, None, None).unwrap();
+            while scan.advance().unwrap() {
+                let key = [&table.to_be_bytes(), scan.key()].concat();
+                found.insert(key, scan.value().to_vec());
+            }
+        }
+        assert!(
+            found == model,
+            "{} entries, {} wanted",
+            found.len(),
+            model.len()
+        );
+    }
+}
+
 fn damage_newest_run(location: &str, batch_id: u64) {
     let path = Path::new(location).join(format!("state/{batch_id}.run"));
     let mut bytes = std::fs::read(&path).unwrap();

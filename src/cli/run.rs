@@ -15,7 +15,7 @@ use crate::session::{Session, StatementResult};
 use crate::sql::statement::Statement;
 
 /// What a shell expects of a command ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 pub(super) async fn run(settings: &Settings, files: &[PathBuf]) -> Result<ExitCode> {
     let scripts = files

@@ -165,6 +165,25 @@ async fn a_query_joins_views_of_one_batch_with_views_and_tables() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_view_stores_the_types_that_its_definition_tells() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(&dir).await;
+    database
+        .execute(
+            "CREATE TABLE t (k BIGINT PRIMARY KEY);
+             CREATE MATERIALIZED VIEW ranked AS SELECT k, row_number() OVER (ORDER BY k DESC) AS r FROM t",
+        )
+        .await
+        .unwrap();
+    database
+        .execute("INSERT INTO t VALUES (5), (7); FLUSH")
+        .await
+        .unwrap();
+    let ranked = "SELECT * FROM ranked";
+    assert_eq!(rows(&database, ranked).await, some(&[&[5, 2], &[7, 1]]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_gives_the_contents_and_then_each_change() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(&dir).await;

@@ -249,3 +249,27 @@ fn incremental(
     let reader = read_view(&store.snapshot(), "measure", schema, &layout, &all, 8192)?;
     Ok(totals(&reader.collect::<Result<Vec<_>>>()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn both_ways_give_one_answer() {
+        let size = KeyedAggregation {
+            rows: 25_000,
+            keys: 700,
+            batch_rows: 10_000,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let clock = SystemClock::shared();
+        let report = runtime
+            .block_on(size.run(dir.path(), clock.as_ref()))
+            .unwrap();
+        assert!(report.run_bytes > 700 * 16);
+    }
+}

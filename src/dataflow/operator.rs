@@ -113,6 +113,11 @@ pub trait Operator: Send {
         false
     }
 
+    /// All state tables it may write, so that dropping a view can drop its state.
+    fn state_tables(&self) -> Vec<TableId> {
+        Vec::new()
+    }
+
     /// Numbers of the last batch.
     fn statistics(&self) -> OperatorStatistics;
 }

@@ -307,9 +307,7 @@ impl Pipeline {
                 }
             }
         }
-        if let Err(e) = opened.checkpoint.retain(self.settings.min_batches_to_retain, opened.state.cold_batch()).await {
-            tracing::warn!(pipeline = %self.shared.name, error = %e, "could not clean the checkpoint");
-        }
+        opened.checkpoint.retain_beside(self.settings.min_batches_to_retain, opened.state.cold_batch());
         self.refresh_board();
     }
 

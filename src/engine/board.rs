@@ -14,6 +14,7 @@ impl Pipeline {
             self.since_us = self.parts.clock.now_us();
         }
         self.refresh_board();
+        self.shared.status.send_replace(status);
     }
 
     /// Tells that a batch runs.

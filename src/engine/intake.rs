@@ -26,8 +26,8 @@ use crate::error::{Error, Result, sqlstate};
 
 /// An expectation compiled over the relation's schema.
 pub(super) struct Expectation {
-    pub name: String,
-    pub on_violation: OnViolation,
+    name: String,
+    on_violation: OnViolation,
     condition: Arc<dyn PhysicalExpr>,
 }
 
@@ -242,11 +242,6 @@ impl SourceSlot {
                 chunk.filter(&mask)
             }
         }
-    }
-
-    /// Names of the expectations, for the metrics.
-    pub fn expectation_names(&self) -> impl Iterator<Item = &str> {
-        self.expectations.iter().map(|e| e.name.as_str())
     }
 }
 

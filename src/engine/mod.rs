@@ -181,29 +181,22 @@ impl Engine {
 
     /// Waits until a new pipeline is open, so that its errors are its creator's.
     async fn opened(&self, shared: &Arc<PipelineShared>, object: &CatalogObject) -> Result<()> {
-        loop {
-            let (status, error) = {
-                let board = shared.board.lock();
-                let query = board.queries.get(&object.name).cloned().unwrap_or_default();
-                (board.pipeline.status, query)
-            };
-            match status {
-                "starting" | "restoring" => tokio::time::sleep(Duration::from_millis(1)).await,
-                "failed" => {
-                    let mut e = Error::new(
-                        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                        error.exception.unwrap_or_else(|| "the pipeline could not start".to_owned()),
-                    );
-                    if let Some(hint) = error.hint {
-                        e = e.hint(hint);
-                    }
-                    self.end_pipeline(shared).await?;
-                    self.inner.directory.views.write().remove(&object.name);
-                    return Err(e);
-                }
-                _ => return Ok(()),
-            }
+        let mut status = shared.status.subscribe();
+        let opened = status.wait_for(|s| !matches!(*s, "starting" | "restoring")).await;
+        if !opened.is_ok_and(|s| *s == "failed") {
+            return Ok(());
         }
+        let query = shared.board.lock().queries.get(&object.name).cloned().unwrap_or_default();
+        let mut error = Error::new(
+            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            query.exception.unwrap_or_else(|| "the pipeline could not start".to_owned()),
+        );
+        if let Some(hint) = query.hint {
+            error = error.hint(hint);
+        }
+        self.end_pipeline(shared).await?;
+        self.inner.directory.views.write().remove(&object.name);
+        Err(error)
     }
 
     /// Checks that a plan can run as a view and describes its operators, without starting it:

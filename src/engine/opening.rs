@@ -127,7 +127,10 @@ impl Opened {
 impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
-        self.opened = None;
+        self.let_go();
+        if let Some(checkpoint) = self.closing.take() {
+            Checkpoint::clone(&checkpoint).close().await;
+        }
         let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
         let mut views = Vec::new();
         for object in self.objects.clone() {
@@ -184,6 +187,13 @@ impl Pipeline {
         self.open_sinks(last.as_ref())?;
         self.plan_fills();
         Ok(())
+    }
+
+    /// Drops all that is open; the checkpoint is closed before it is opened again.
+    pub(super) fn let_go(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            self.closing = Some(opened.checkpoint);
+        }
     }
 
     /// Plans a view's query, or the query that feeds a sink over no materialized view.
@@ -274,22 +284,14 @@ impl Pipeline {
     }
 
     async fn load_runs(&self, state: &StateStore, loader: &mut RunLoader) -> Result<()> {
-        while let Some(loaded) = loader.next().await? {
-            if loaded.is_base {
-                let run = Arc::try_unwrap(loaded.run)
-                    .map_err(|_| Error::internal("a base run is shared while it is loaded"))?;
-                state.ingest_base(loaded.batch_id, run)?;
-            } else {
-                state.apply(loaded.batch_id, loaded.run)?;
-            }
-            let (done, total) = loader.progress();
+        let tell = |done: u64, total: u64| {
             let mut board = self.shared.board.lock();
             for query in board.queries.values_mut() {
                 query.message = format!("restoring state: {done} of {total} bytes");
                 query.progress_percent = (total > 0).then(|| done as f64 * 100.0 / total as f64);
             }
-        }
-        Ok(())
+        };
+        loader.load_into(state, tell).await
     }
 
     fn open_state(&self, dir: &Path) -> Result<StateStore> {

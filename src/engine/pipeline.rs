@@ -28,6 +28,7 @@ use super::settings::PipelineSettings;
 use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
 use crate::catalog::definition::{CatalogObject, Definition};
+use crate::checkpoint::Checkpoint;
 use crate::connectors::SourceOffset;
 use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, ErrorKind, Result};
@@ -87,6 +88,8 @@ pub(super) struct Pipeline {
     pub views: Vec<ViewEntry>,
     pub sinks: Vec<SinkEntry>,
     pub opened: Option<Opened>,
+    /// The checkpoint of what was let go of, until it is closed.
+    pub closing: Option<Arc<Checkpoint>>,
     pub state: Option<Arc<StateStore>>,
     pub run_id: uuid::Uuid,
     pub restarts: u64,
@@ -157,6 +160,7 @@ impl Pipeline {
             views: Vec::new(),
             sinks: Vec::new(),
             opened: None,
+            closing: None,
             state: None,
             run_id: uuid::Uuid::new_v4(),
             restarts: 0,
@@ -221,7 +225,7 @@ impl Pipeline {
         self.tell("restoring");
         match interruptible(self.open(), commands, queue).await {
             Interrupted::Abandoned => {
-                self.opened = None;
+                self.let_go();
                 Phase::Opening
             }
             Interrupted::Done(Ok(())) => {
@@ -250,7 +254,7 @@ impl Pipeline {
         let outcome = interruptible(self.run_batch(), commands, queue).await;
         match outcome {
             Interrupted::Abandoned => {
-                self.opened = None;
+                self.let_go();
                 Phase::Opening
             }
             Interrupted::Done(Ok(outcome)) => {
@@ -346,7 +350,7 @@ impl Pipeline {
     fn failed(&mut self, error: Error, reopen: bool) -> Phase {
         self.attempt += 1;
         if reopen {
-            self.opened = None;
+            self.let_go();
         }
         let jitter = (self.parts.clock.now_us() % 1000) as f64 / 1000.0;
         let decision = decide::after_error(&error, self.attempt, jitter);
@@ -438,29 +442,24 @@ impl Pipeline {
 
     /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
     async fn end(&mut self, archive: bool) -> Result<()> {
-        let checkpoint = self.opened.take().map(|o| o.checkpoint);
+        self.let_go();
+        let checkpoint = self.closing.take();
         self.state = None;
         self.sinks.clear();
         self.tell("stopped");
+        if let Some(checkpoint) = &checkpoint {
+            if archive {
+                Checkpoint::clone(checkpoint).archive().await?;
+            } else {
+                Checkpoint::clone(checkpoint).close().await;
+            }
+        }
         if !archive {
             return Ok(());
         }
         self.shared.publication.lock().snapshot = None;
-        if let Some(checkpoint) = checkpoint {
-            // The lease's keeper may hold the checkpoint for the length of one renewal.
-            let mut shared = checkpoint;
-            loop {
-                match Arc::try_unwrap(shared) {
-                    Ok(checkpoint) => {
-                        checkpoint.archive().await?;
-                        break;
-                    }
-                    Err(still) => shared = still,
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-        StateStore::destroy(&self.parts.data_dir.join("pipelines").join(super::opening::file_name(&self.shared.name)))
+        let dir = self.parts.data_dir.join("pipelines").join(super::opening::file_name(&self.shared.name));
+        StateStore::destroy(&dir)
     }
 
     /// Registers a FLUSH or REFRESH with the positions it must reach.

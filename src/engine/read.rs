@@ -15,6 +15,9 @@ use crate::state::StateSnapshot;
 /// Rows per batch of a scan.
 const SCAN_BATCH_ROWS: usize = 8192;
 
+/// How long a reader waits for a pipeline that is being opened.
+const OPENING_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// All pipelines by name, and the pipeline of each view.
 #[derive(Default)]
 pub(super) struct Directory {
@@ -70,6 +73,18 @@ impl ReadContext {
             })
         });
         Arc::clone(entry)
+    }
+
+    /// Waits until a view's pipeline is open after a start, for a bounded time: a restart takes
+    /// milliseconds, a restore from far away may take minutes, and then the reader is told so.
+    pub async fn wait_until_readable(&self, view: &str) -> Result<()> {
+        let pipeline = self.directory.pipeline_of(view)?;
+        let mut status = pipeline.status.subscribe();
+        let opened = status.wait_for(|s| !matches!(*s, "starting" | "restoring"));
+        match tokio::time::timeout(OPENING_WAIT, opened).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(restoring(view)),
+        }
     }
 
     /// Contents of a materialized view at the pinned batch, projected, in batches of some

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::CommittedChanges;
 use super::status::{
@@ -82,6 +82,8 @@ pub(super) struct PipelineShared {
     pub readers: RwLock<HashMap<String, ViewReader>>,
     pub publication: Mutex<Publication>,
     pub board: Mutex<Board>,
+    /// The pipeline's status, for those who wait for it to change.
+    pub status: watch::Sender<&'static str>,
     subscribers: Mutex<HashMap<String, broadcast::Sender<Arc<CommittedChanges>>>>,
 }
 
@@ -94,6 +96,7 @@ impl PipelineShared {
             readers: RwLock::default(),
             publication: Mutex::default(),
             board: Mutex::default(),
+            status: watch::Sender::new("starting"),
             subscribers: Mutex::default(),
         }
     }
@@ -145,11 +148,6 @@ impl PipelineShared {
             .or_insert_with(|| broadcast::channel(SUBSCRIBER_LAG_BATCHES).0)
             .subscribe();
         (publication.snapshot.clone(), publication.batch_id, receiver)
-    }
-
-    /// Someone listens to a view.
-    pub fn has_subscribers(&self, view: &str) -> bool {
-        self.subscribers.lock().get(view).is_some_and(|s| s.receiver_count() > 0)
     }
 
     /// Ends the subscriptions of a dropped view.

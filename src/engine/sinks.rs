@@ -101,8 +101,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// A view leaves at this batch border. Its entries stay in the store, unreachable by their name,
-    /// until the pipeline's last view is dropped.
+    /// A view leaves at this batch border; its state is deleted with the next batch.
     pub(super) async fn remove_view(&mut self, name: &str) -> Result<()> {
         self.objects.retain(|o| o.name != name);
         self.views.retain(|v| v.object.name != name);

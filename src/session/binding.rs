@@ -13,11 +13,14 @@ use super::scope::StatementScope;
 use crate::database::DatabaseParts;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
-/// Binds a stored query: analyzed, not optimized.
+/// Binds a stored query: analyzed, not optimized, its columns of the types that the definition
+/// tells of (an unsigned count, say, is a numeric in SQL).
 pub(super) async fn bind_text(state: &SessionState, text: &str) -> Result<LogicalPlan> {
     let query = planning::parse_query(text)?;
     let plan = planning::plan_statement(state, planning::query_statement(&query)).await?;
-    planning::analyzed(state, plan)
+    let plan = planning::analyzed(state, plan)?;
+    let columns = planning::columns_of(&plan, &[])?;
+    planning::with_columns(plan, &columns)
 }
 
 /// The text to store for a query whose columns the view renames: the names become part of it.

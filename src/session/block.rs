@@ -24,7 +24,6 @@ enum Kind {
 pub(super) struct Block {
     kind: Kind,
     is_failed: bool,
-    is_read_only: bool,
     savepoints: Vec<String>,
 }
 
@@ -55,7 +54,6 @@ impl Block {
         Self {
             kind: Kind::Idle,
             is_failed: false,
-            is_read_only: false,
             savepoints: Vec::new(),
         }
     }
@@ -76,10 +74,6 @@ impl Block {
         self.kind == Kind::Explicit
     }
 
-    pub fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
     /// 25P02 in a failed block.
     pub fn check_usable(&self) -> Result<()> {
         if !self.is_failed {
@@ -92,14 +86,13 @@ impl Block {
         .hint("Say ROLLBACK, or ROLLBACK TO a savepoint."))
     }
 
-    pub fn begin(&mut self, is_read_only: bool) -> Begin {
+    pub fn begin(&mut self) -> Begin {
         let outcome = match self.kind {
             Kind::Idle => Begin::Start,
             Kind::Implicit => Begin::Adopt,
             Kind::Explicit => return Begin::AlreadyOpen,
         };
         self.kind = Kind::Explicit;
-        self.is_read_only = is_read_only;
         outcome
     }
 
@@ -204,8 +197,8 @@ mod tests {
     fn a_block_opens_fails_and_ends() {
         let mut block = Block::new();
         assert_eq!(block.commit(), End::NotOpen);
-        assert_eq!(block.begin(false), Begin::Start);
-        assert_eq!(block.begin(false), Begin::AlreadyOpen);
+        assert_eq!(block.begin(), Begin::Start);
+        assert_eq!(block.begin(), Begin::AlreadyOpen);
         assert_eq!(block.status(), TransactionStatus::Open);
         block.fail();
         assert_eq!(block.status(), TransactionStatus::Failed);
@@ -229,8 +222,7 @@ mod tests {
         let mut block = Block::new();
         assert!(block.begin_implicit());
         assert_eq!(block.status(), TransactionStatus::Idle);
-        assert_eq!(block.begin(true), Begin::Adopt);
-        assert!(block.is_read_only());
+        assert_eq!(block.begin(), Begin::Adopt);
         assert_eq!(block.end_implicit(false), End::NotOpen);
         assert!(!block.begin_implicit());
         assert_eq!(block.commit(), End::Commit);
@@ -244,7 +236,7 @@ mod tests {
     fn savepoints_nest_shadow_and_mend() {
         let mut block = Block::new();
         assert_eq!(block.savepoint("a").unwrap_err().sqlstate(), "25P01");
-        block.begin(false);
+        block.begin();
         assert_eq!(block.savepoint("a").unwrap(), 0);
         assert_eq!(block.savepoint("b").unwrap(), 1);
         assert_eq!(block.savepoint("a").unwrap(), 2);

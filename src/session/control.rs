@@ -53,15 +53,27 @@ impl Session {
     fn begin(&mut self, read_only: bool) -> Result<StatementResult> {
         self.block.check_usable()?;
         let read_only = read_only || self.settings.is_on("default_transaction_read_only");
-        match self.block.begin(read_only) {
-            Begin::Start => self.begin_work(),
-            Begin::Adopt => {}
+        match self.block.begin() {
+            Begin::Start => {
+                self.begin_work();
+                self.tell_read_only(read_only)?;
+            }
+            Begin::Adopt => self.tell_read_only(read_only)?,
             Begin::AlreadyOpen => self.warn(
                 sqlstate::ACTIVE_TRANSACTION,
                 "there is already a transaction in progress",
             ),
         }
         Ok(done("BEGIN"))
+    }
+
+    /// `SHOW transaction_read_only` says it, until the transaction ends.
+    fn tell_read_only(&self, read_only: bool) -> Result<()> {
+        if read_only {
+            self.settings
+                .set("transaction_read_only", Some("on"), true)?;
+        }
+        Ok(())
     }
 
     async fn commit(&mut self) -> Result<StatementResult> {
@@ -98,7 +110,7 @@ impl Session {
 
     /// 25006 in a read-only transaction.
     pub(super) fn check_writable(&self, what: &str) -> Result<()> {
-        if !self.block.is_read_only() && !self.settings.is_on("transaction_read_only") {
+        if !self.settings.is_on("transaction_read_only") {
             return Ok(());
         }
         Err(Error::new(

@@ -159,10 +159,16 @@ impl Session {
                 "DISCARD ALL cannot run inside a transaction block",
             ));
         }
+        self.forget_everything();
+        Ok(done("DISCARD ALL"))
+    }
+
+    /// Back to a new session: parameters, prepared statements, cursors, notices.
+    pub(crate) fn forget_everything(&mut self) {
         self.settings.reset_all();
         self.prepared.clear();
         self.cursors.get_mut().clear();
-        Ok(done("DISCARD ALL"))
+        self.notices.clear();
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) fn query_statement(query: &ast::Query) -> ast::Statement {
 }
 
 /// PostgreSQL's words in DataFusion's.
-fn rewritten(statement: ast::Statement) -> Result<ast::Statement> {
+fn rewritten(mut statement: ast::Statement) -> Result<ast::Statement> {
+    crate::catalog::pg_catalog::without_unreachable(&mut statement);
     match statement {
         ast::Statement::Query(query) => {
             let query = crate::sql::rewrite::rewrite_query(*query)?;
@@ -252,7 +253,8 @@ pub(super) fn parse_query(text: &str) -> Result<Box<ast::Query>> {
     }
 }
 
-/// Names of the relations that a statement reads, as they are written, without `WITH` names.
+/// Names of the relations that a statement reads, without `WITH` names; those of another schema
+/// than `public` come with it: `pg_catalog.pg_class`.
 pub(super) fn relations_read(
     state: &SessionState,
     statement: ast::Statement,
@@ -262,8 +264,10 @@ pub(super) fn relations_read(
         state.resolve_table_references(&ParsedStatement::Statement(Box::new(statement)))?;
     let names: BTreeSet<String> = references
         .into_iter()
-        .filter(|r| matches!(r.schema(), None | Some("public")))
-        .map(|r| r.table().to_owned())
+        .map(|reference| match reference.schema() {
+            None | Some("public") => reference.table().to_owned(),
+            Some(schema) => format!("{schema}.{}", reference.table()),
+        })
         .collect();
     Ok(names.into_iter().collect())
 }

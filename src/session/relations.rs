@@ -209,7 +209,14 @@ impl TableProvider for Relation {
         let schema = Arc::new(whole.project(&columns)?);
         let parts = alive(&self.parts)?;
         let reader = match &self.contents {
-            Contents::View(scope) => Reader::View(scope.reads(parts.engine())),
+            Contents::View(scope) => {
+                let reads = scope.reads(parts.engine());
+                reads
+                    .wait_until_readable(&self.object.name)
+                    .await
+                    .map_err(planning::external)?;
+                Reader::View(reads)
+            }
             Contents::Stream => Reader::Stream(parts.engine().clone()),
         };
         let partition: Arc<dyn PartitionStream> = Arc::new(RelationStream {
@@ -272,8 +279,9 @@ impl PartitionStream for RelationStream {
             if is_count_only {
                 return Ok(batch.project(&[])?);
             }
-            // The definition's schema, whose fields carry the SQL types.
-            Ok(batch.with_schema(schema.clone())?)
+            // The definition's schema, whose fields carry the SQL types. What the plan may call
+            // nullable need not hold any null, which is checked here.
+            Ok(RecordBatch::try_new(schema.clone(), batch.columns().to_vec())?)
         });
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), rows))
     }

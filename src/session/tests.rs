@@ -315,6 +315,21 @@ async fn a_statement_dropped_on_the_way_fails_its_block() {
 }
 
 #[tokio::test]
+async fn explain_gives_the_plan_as_lines() {
+    let mut f = fixture().await;
+    let plan = run(&mut f.session, "EXPLAIN SELECT 1 AS a")
+        .await
+        .unwrap();
+    assert_eq!(plan[0].schema().field(0).name(), "QUERY PLAN");
+    assert!(plan[0].num_rows() > 0);
+    let measured = run(
+        &mut f.session,
+        "EXPLAIN ANALYZE SELECT count(*) FROM (VALUES (1), (2)) AS t (a)",
+    );
+    assert!(texts(&measured.await.unwrap()).join(" ").contains("output_rows"));
+}
+
+#[tokio::test]
 async fn secrets_are_used_by_name_and_never_shown() {
     let mut f = fixture().await;
     let s = &mut f.session;
@@ -338,6 +353,13 @@ async fn system_tables_answer_by_bare_names() {
     run(&mut f.session, "CREATE STREAM s (a BIGINT)")
         .await
         .unwrap();
+    run(
+        &mut f.session,
+        "CREATE VIEW failing AS SELECT stream_name FROM streaming_queries WHERE status = 'failed'",
+    )
+    .await
+    .unwrap();
+    run(&mut f.session, "SELECT * FROM failing").await.unwrap();
     let events = run(
         &mut f.session,
         "SELECT event FROM streaming_events WHERE object_name = 's'",

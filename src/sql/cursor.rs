@@ -305,12 +305,12 @@ impl<'a> Cursor<'a> {
 fn unqualified(mut parts: Vec<String>) -> Result<String> {
     let name = parts.pop().unwrap_or_default();
     let schema = parts.pop();
-    if let Some(database) = parts.pop() {
-        if database != "tidemill" || !parts.is_empty() {
-            return Err(Error::unsupported(format!(
-                "cross-database references are not implemented: \"{database}\""
-            )));
-        }
+    if let Some(database) = parts.pop()
+        && (database != "tidemill" || !parts.is_empty())
+    {
+        return Err(Error::unsupported(format!(
+            "cross-database references are not implemented: \"{database}\""
+        )));
     }
     match schema.as_deref() {
         None | Some("public" | "pg_catalog") => Ok(name),

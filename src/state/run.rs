@@ -63,7 +63,8 @@ impl RunBuilder {
     }
 
     /// The finished run.
-    pub fn finish(self) -> Run {
+    pub fn finish(mut self) -> Run {
+        self.run.shrink_when_wasteful();
         self.run
     }
 }
@@ -213,7 +214,8 @@ impl Run {
         self.values.reserve(value_bytes);
     }
 
-    /// A merge of much overwritten runs reserved far more than it filled.
+    /// Growing by doubling, or a merge of much overwritten runs, reserved far more than was filled;
+    /// what is accounted for is the filled part.
     fn shrink_when_wasteful(&mut self) {
         if self.keys.capacity() / 4 > self.keys.len() / 3
             || self.values.capacity() / 4 > self.values.len() / 3

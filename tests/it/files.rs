@@ -27,7 +27,7 @@ fn new_files_are_taken_once_bad_lines_are_kept_aside_and_the_sink_is_whole() {
             .await;
         let within = Duration::from_secs(10);
         server.wait_for_value("SELECT n FROM sums", "2", within).await;
-        write("b.json", "{\"id\": 3, \"v\": 30}\nnot json\n{\"id\": \"x\", \"v\": 1}\n{\"id\": 4, \"v\": null}");
+        write("b.json", "{\"id\": 3, \"v\": 30}\nnot json\n{\"id\": 9, \"v\": \"x\"}\n{\"id\": 4, \"v\": null}");
         write("c.json", "");
         server.wait_for_value("SELECT n FROM sums", "4", within).await;
         assert_eq!(server.value("SELECT count(*) FROM streaming_dead_letters WHERE stream_name = 'f'").await != "0", true);

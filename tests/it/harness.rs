@@ -94,8 +94,9 @@ impl Server {
                 .to_owned()
         };
         assert!(line.starts_with("tidemill ready:"), "ready line: {line:?}; log:\n{}", self.log());
-        self.address = field("postgres=");
-        self.http = field("http=");
+        let (address, http) = (field("postgres="), field("http="));
+        self.address = address;
+        self.http = http;
         self.child = Some(child);
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use tidemill::{Database, DatabaseOptions};
+use tidemill::database::{Database, DatabaseOptions};
 
 use crate::harness::run;
 use crate::random::Random;
@@ -61,7 +61,7 @@ fn query(random: &mut Random) -> String {
 }
 
 fn relation(random: &mut Random) -> &'static str {
-    random.pick(&["a", "s"])
+    *random.pick::<&'static str>(&["a", "s"])
 }
 
 fn predicate(random: &mut Random, prefix: &str) -> String {

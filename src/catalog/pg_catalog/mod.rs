@@ -20,8 +20,10 @@ mod relation;
 mod rows;
 mod schemas;
 mod specifications;
+mod subquery;
 mod system_rows;
 mod types;
+mod unreachable;
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +35,7 @@ use datafusion::prelude::SessionContext;
 use crate::error::{Error, Result};
 
 pub use model::{ObjectModel, Parameter, Parameters, SessionFacts};
+pub use unreachable::without_unreachable;
 
 /// The one database.
 pub const DATABASE_NAME: &str = "tidemill";
@@ -71,5 +74,8 @@ pub fn register(
     for function in functions::all(&catalog) {
         context.register_udf(function);
     }
+    context.add_analyzer_rule(Arc::new(subquery::CatalogSubqueries::new(
+        context.state_weak_ref(),
+    )));
     Ok(())
 }

@@ -252,10 +252,7 @@ impl AggregateOperator {
                 .collect();
             tables.push((plan.table, parts));
         }
-        let mut ends: Vec<Entries> = outputs
-            .iter()
-            .map(|output| entries_of_ends(output))
-            .collect();
+        let mut ends: Vec<Entries> = outputs.iter().map(entries_of_ends).collect();
         ends.push(std::mem::take(&mut self.closed_ends));
         tables.push((self.ends_table, ends));
         let growth: i64 = outputs.iter().map(|o| o.growth).sum();
@@ -446,6 +443,18 @@ impl Operator for AggregateOperator {
             None => true,
             Some(first) => first.is_some_and(|end| end <= watermark),
         }
+    }
+
+    fn state_tables(&self) -> Vec<TableId> {
+        let multisets = self.shared.plan.multisets.iter().map(|plan| plan.table);
+        [
+            self.shared.groups_table,
+            self.ends_table,
+            self.statistics_table,
+        ]
+        .into_iter()
+        .chain(multisets)
+        .collect()
     }
 
     fn statistics(&self) -> OperatorStatistics {

@@ -144,8 +144,7 @@ pub enum OutputKind {
     ExtremeInteger { value: usize, count: CountSource },
     /// Float extreme.
     ExtremeFloat { value: usize, count: CountSource },
-    /// `all`: no value differs from `decisive`'s opposite: `bool_and` is false when a false is
-    /// there, `bool_or` true when a true is.
+    /// `bool_and` is false when a false is there, `bool_or` true when a true is: one value decides.
     Boolean {
         decisive: CountSource,
         decisive_value: bool,

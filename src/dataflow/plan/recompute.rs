@@ -209,7 +209,7 @@ impl Translator<'_> {
                 .collect(),
             partition,
             schema: Arc::clone(original.schema().inner()),
-            state: self.recompute_state.clone(),
+            state: self.recompute_state(),
             replan,
         };
         let kind = NodeKind::Recompute(Box::new(spec));

@@ -34,7 +34,8 @@ pub(super) enum Place {
 
 pub(super) struct Translator<'a> {
     pub request: &'a ViewRequest<'a>,
-    pub recompute_state: Arc<SessionState>,
+    /// Made when the first node is recomputed.
+    recompute_state: Option<Arc<SessionState>>,
     pub nodes: Vec<PlanNode>,
     pub emits_on_close: bool,
     counts: BTreeMap<&'static str, usize>,
@@ -47,7 +48,7 @@ pub(super) fn translate(
 ) -> Result<(Vec<PlanNode>, bool)> {
     let mut translator = Translator {
         request,
-        recompute_state: optimize::recompute_state(request.state),
+        recompute_state: None,
         nodes: Vec::new(),
         emits_on_close: false,
         counts: BTreeMap::new(),
@@ -147,6 +148,14 @@ impl Translator<'_> {
             detail,
         });
         self.nodes.len() - 1
+    }
+
+    /// The state under which recomputed plans are made.
+    pub(super) fn recompute_state(&mut self) -> Arc<SessionState> {
+        let state = self.request.state;
+        self.recompute_state
+            .get_or_insert_with(|| optimize::recompute_state(state))
+            .clone()
     }
 
     pub(super) fn expression(

@@ -20,7 +20,7 @@ use super::{arrays, no_function, numbers, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    [Which::ToChar, Which::ToTimestamp, Which::ToDate]
+    [Which::Characters, Which::Timestamp, Which::Date]
         .into_iter()
         .map(|which| {
             udf(TemplateFunction {
@@ -33,9 +33,9 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Which {
-    ToChar,
-    ToTimestamp,
-    ToDate,
+    Characters,
+    Timestamp,
+    Date,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -58,9 +58,9 @@ fn timestamp(zone: bool) -> DataType {
 impl ScalarUDFImpl for TemplateFunction {
     fn name(&self) -> &str {
         match self.which {
-            Which::ToChar => "to_char",
-            Which::ToTimestamp => "to_timestamp",
-            Which::ToDate => "to_date",
+            Which::Characters => "to_char",
+            Which::Timestamp => "to_timestamp",
+            Which::Date => "to_date",
         }
     }
 
@@ -70,7 +70,7 @@ impl ScalarUDFImpl for TemplateFunction {
 
     fn coerce_types(&self, types: &[DataType]) -> DataFusionResult<Vec<DataType>> {
         let coerced = match (self.which, types) {
-            (Which::ToChar, [value, template]) if is_text(template) => {
+            (Which::Characters, [value, template]) if is_text(template) => {
                 let value = match value {
                     DataType::Timestamp(_, None) | DataType::Date32 => Some(timestamp(false)),
                     DataType::Timestamp(_, Some(_)) => Some(timestamp(true)),
@@ -83,20 +83,20 @@ impl ScalarUDFImpl for TemplateFunction {
                 };
                 value.map(|v| vec![v, DataType::Utf8])
             }
-            (Which::ToTimestamp | Which::ToDate, [value, template])
+            (Which::Timestamp | Which::Date, [value, template])
                 if is_text(value) && is_text(template) =>
             {
                 Some(vec![DataType::Utf8, DataType::Utf8])
             }
-            (Which::ToTimestamp, [value]) if value.is_numeric() => Some(vec![DataType::Float64]),
+            (Which::Timestamp, [value]) if value.is_numeric() => Some(vec![DataType::Float64]),
             // With one argument these are casts, as in Spark.
-            (Which::ToTimestamp, [value])
+            (Which::Timestamp, [value])
                 if is_text(value)
                     || matches!(value, DataType::Timestamp(..) | DataType::Date32) =>
             {
                 Some(vec![timestamp(true)])
             }
-            (Which::ToDate, [value])
+            (Which::Date, [value])
                 if is_text(value)
                     || matches!(value, DataType::Timestamp(..) | DataType::Date32) =>
             {
@@ -109,23 +109,23 @@ impl ScalarUDFImpl for TemplateFunction {
 
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
         Ok(match self.which {
-            Which::ToChar => DataType::Utf8,
-            Which::ToTimestamp => timestamp(true),
-            Which::ToDate => DataType::Date32,
+            Which::Characters => DataType::Utf8,
+            Which::Timestamp => timestamp(true),
+            Which::Date => DataType::Date32,
         })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
         let (columns, constant) = arrays(&args)?;
         let computed: ArrayRef = match (self.which, columns.as_slice()) {
-            (Which::ToChar, [value, template]) => {
+            (Which::Characters, [value, template]) => {
                 Arc::new(to_char(value, template.as_string::<i32>())?)
             }
-            (Which::ToTimestamp, [value]) => match value.data_type() {
+            (Which::Timestamp, [value]) => match value.data_type() {
                 DataType::Float64 => Arc::new(from_epoch(value.as_primitive())?),
                 _ => Arc::clone(value),
             },
-            (Which::ToTimestamp, [text, template]) => {
+            (Which::Timestamp, [text, template]) => {
                 let times = read(text.as_string::<i32>(), template.as_string::<i32>())?;
                 let times: TimestampMicrosecondArray = times
                     .into_iter()
@@ -133,12 +133,10 @@ impl ScalarUDFImpl for TemplateFunction {
                     .collect();
                 Arc::new(times.with_timezone("UTC"))
             }
-            (Which::ToDate, [text, template]) => {
+            (Which::Date, [text, template]) => {
                 let times = read(text.as_string::<i32>(), template.as_string::<i32>())?;
-                let days: Date32Array = times
-                    .into_iter()
-                    .map(|t| t.map(|t| days_since_epoch(t)))
-                    .collect();
+                let days: Date32Array =
+                    times.into_iter().map(|t| t.map(days_since_epoch)).collect();
                 Arc::new(days)
             }
             (_, [value]) => Arc::clone(value),

@@ -38,10 +38,10 @@ pub fn rewrite_statement(mut statement: Statement) -> Result<Statement> {
     if let Some(items) = returning(&mut statement) {
         names::name_items(items, names::Level::Top);
     }
-    if let Statement::Explain { statement, .. } = &mut statement {
-        if let Statement::Query(query) = statement.as_mut() {
-            names::name_top_level(query);
-        }
+    if let Statement::Explain { statement, .. } = &mut statement
+        && let Statement::Query(query) = statement.as_mut()
+    {
+        names::name_top_level(query);
     }
     apply(&mut statement)?;
     Ok(statement)

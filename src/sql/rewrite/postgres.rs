@@ -44,24 +44,24 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
         Expr::Cast {
             expr, data_type, ..
         } => {
-            if let Some(text) = string_constant(expr) {
-                if let Some(constant) = constant_of(&text, data_type)? {
-                    *expression = constant;
-                }
+            if let Some(text) = string_constant(expr)
+                && let Some(constant) = constant_of(&text, data_type)?
+            {
+                *expression = constant;
             }
         }
         Expr::TypedString(typed) => {
-            if let Some(text) = typed.value.value.clone().into_string() {
-                if let Some(constant) = constant_of(&text, &typed.data_type)? {
-                    *expression = constant;
-                }
+            if let Some(text) = typed.value.value.clone().into_string()
+                && let Some(constant) = constant_of(&text, &typed.data_type)?
+            {
+                *expression = constant;
             }
         }
         Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
-            if let Some(text) = string_constant(right) {
-                if text.trim_start().starts_with('{') {
-                    **right = array(&text, None)?;
-                }
+            if let Some(text) = string_constant(right)
+                && text.trim_start().starts_with('{')
+            {
+                **right = array(&text, None)?;
             }
         }
         _ => {}
@@ -356,7 +356,7 @@ fn bytea(text: &str) -> Result<Expr> {
     let hex = match text.strip_prefix("\\x") {
         Some(digits) => {
             let digits: String = digits.chars().filter(|c| !c.is_whitespace()).collect();
-            if digits.len() % 2 != 0 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+            if !digits.len().is_multiple_of(2) || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
                 return Err(Error::new(
                     sqlstate::INVALID_PARAMETER_VALUE,
                     "invalid hexadecimal data",
@@ -518,13 +518,12 @@ fn array_of_subquery(expression: &mut Expr) -> Result<()> {
     };
     let orders = order_columns(&mut query);
     let mut element = call("array_agg", vec![Expr::Identifier(Ident::new("element"))]);
-    if let Expr::Function(aggregate) = &mut element {
-        if let FunctionArguments::List(list) = &mut aggregate.args {
-            if !orders.is_empty() {
-                list.clauses
-                    .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
-            }
-        }
+    if let Expr::Function(aggregate) = &mut element
+        && let FunctionArguments::List(list) = &mut aggregate.args
+        && !orders.is_empty()
+    {
+        list.clauses
+            .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
     }
     let mut columns = vec![Ident::new("element")];
     columns.extend(orders.iter().filter_map(|order| match &order.expr {
@@ -581,7 +580,7 @@ fn order_columns(query: &mut Query) -> Vec<ast::OrderByExpr> {
     };
     for (index, order) in orders.iter_mut().enumerate() {
         let is_first = matches!(&order.expr, Expr::Value(v)
-            if matches!(&v.value, Value::Number(n, _) if n.to_string() == "1"));
+            if matches!(&v.value, Value::Number(n, _) if *n == "1"));
         let is_output =
             is_first || order.expr == output || output_name.as_ref() == Some(&order.expr);
         let name = if is_output {

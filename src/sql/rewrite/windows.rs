@@ -137,12 +137,12 @@ fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
 /// Puts expressions in place of `$1`, `$2`, ….
 fn fill(query: &mut Query, values: &[Expr]) {
     let done: ControlFlow<()> = visit_expressions_mut(query, |expression| {
-        if let Expr::Value(value) = expression {
-            if let Value::Placeholder(name) = &value.value {
-                let index = name.trim_start_matches('$').parse::<usize>().unwrap_or(0);
-                if let Some(value) = index.checked_sub(1).and_then(|i| values.get(i)) {
-                    *expression = value.clone();
-                }
+        if let Expr::Value(value) = expression
+            && let Value::Placeholder(name) = &value.value
+        {
+            let index = name.trim_start_matches('$').parse::<usize>().unwrap_or(0);
+            if let Some(value) = index.checked_sub(1).and_then(|i| values.get(i)) {
+                *expression = value.clone();
             }
         }
         ControlFlow::Continue(())
@@ -151,10 +151,10 @@ fn fill(query: &mut Query, values: &[Expr]) {
 }
 
 fn set_relation(query: &mut Query, relation: TableFactor) {
-    if let SetExpr::Select(select) = query.body.as_mut() {
-        if let Some(first) = select.from.first_mut() {
-            first.relation = relation;
-        }
+    if let SetExpr::Select(select) = query.body.as_mut()
+        && let Some(first) = select.from.first_mut()
+    {
+        first.relation = relation;
     }
 }
 
@@ -230,13 +230,13 @@ fn length_of(function: &str, what: &str, argument: Expr) -> Result<Expr> {
         )
         .hint("Give a constant such as INTERVAL '10 minutes', or a number for a bigint column.")
     };
-    if let Expr::Value(value) = &argument {
-        if let Value::Number(number, _) = &value.value {
-            return match number.to_string().parse::<i64>() {
-                Ok(n) if n > 0 => Ok(argument),
-                _ => Err(wrong("must be a whole number greater than zero")),
-            };
-        }
+    if let Expr::Value(value) = &argument
+        && let Value::Number(number, _) = &value.value
+    {
+        return match number.to_string().parse::<i64>() {
+            Ok(n) if n > 0 => Ok(argument),
+            _ => Err(wrong("must be a whole number greater than zero")),
+        };
     }
     match interval::expression_us(&argument) {
         Some(us) if us > 0 => match argument {

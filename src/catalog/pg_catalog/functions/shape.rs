@@ -94,6 +94,12 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_encoding_to_char", &["int4"], "name", |_, a| {
         Ok(if int(a, 0) == 6 { "UTF8" } else { "" }.into())
     }),
+    Definition::new("getdatabaseencoding", &[""], "name", |_, _| {
+        Ok("UTF8".into())
+    }),
+    Definition::new("pg_tablespace_location", &["oid"], "text", |_, _| {
+        Ok("".into())
+    }),
     Definition::new("pg_char_to_encoding", &["name"], "int4", |_, a| {
         let name = text(a, 0).to_lowercase().replace('-', "");
         Ok(if name == "utf8" { 6i64 } else { -1 }.into())
