@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use datafusion::arrow::array::ArrayRef;
 
 use super::column::{Column, Refusal};
-use super::json_text::{JsonText, Token};
+use super::json_text::{JsonText, Key, Token};
 use super::values::{self, EpochUnit};
 use crate::error::Result;
 use datafusion::arrow::datatypes::Fields;
@@ -28,6 +28,35 @@ enum Target {
     Required(usize),
 }
 
+/// A key that is expected at a place in the record.
+struct Guess {
+    /// The key in quotes with its colon, as writers put it.
+    text: Box<[u8]>,
+    name: Box<str>,
+    target: Target,
+}
+
+impl Guess {
+    fn new(name: &str, target: Target) -> Self {
+        // A key that needs escapes is written in more than one way: it is compared by its value.
+        let plain = !name.bytes().any(|b| b < b' ' || matches!(b, b'"' | b'\\'));
+        let text = if plain {
+            format!("\"{name}\":")
+        } else {
+            String::new()
+        };
+        Self {
+            text: text.into_bytes().into(),
+            name: name.into(),
+            target,
+        }
+    }
+
+    fn text(&self) -> Option<&[u8]> {
+        (!self.text.is_empty()).then_some(&*self.text)
+    }
+}
+
 /// Decodes JSON objects, one per record.
 pub struct JsonDecoder {
     columns: Vec<Column>,
@@ -35,7 +64,7 @@ pub struct JsonDecoder {
     required: Vec<String>,
     targets: HashMap<String, Target>,
     /// Keys of the last record in their order.
-    expected: Vec<(Box<str>, Target)>,
+    expected: Vec<Guess>,
     /// Record in which each required column was last seen not NULL.
     required_seen: Vec<u64>,
     records: u64,
@@ -95,10 +124,14 @@ impl JsonDecoder {
         let mut json = JsonText::new(text);
         json.begin_object()?;
         let mut position = 0;
-        while let Some(key) = json.next_key()? {
-            let target = match self.expected.get(position) {
-                Some((name, target)) if **name == *key => *target,
-                _ => self.look_up(position, &key),
+        loop {
+            let guess = self.expected.get(position);
+            let target = match (json.next_key_or_guess(guess.and_then(Guess::text))?, guess) {
+                (Key::End, _) => break,
+                (Key::Guessed, Some(guess)) => guess.target,
+                (Key::Other(key), Some(guess)) if *guess.name == *key => guess.target,
+                (Key::Other(key), _) => self.look_up(position, &key),
+                (Key::Guessed, None) => Target::Skip,
             };
             position += 1;
             match target {
@@ -131,9 +164,9 @@ impl JsonDecoder {
         // Records with ever new keys must not grow the list for ever.
         const GUESSED_KEYS_MAX: usize = 1_024;
         if position < self.expected.len() {
-            self.expected[position] = (key.into(), target);
+            self.expected[position] = Guess::new(key, target);
         } else if position < GUESSED_KEYS_MAX {
-            self.expected.push((key.into(), target));
+            self.expected.push(Guess::new(key, target));
         }
         target
     }

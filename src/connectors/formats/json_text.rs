@@ -27,6 +27,17 @@ pub enum Token {
     Object,
 }
 
+/// What stands at the next place of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// the object's end
+    End,
+    /// the key that was guessed
+    Guessed,
+    /// another key
+    Other(Cow<'a, str>),
+}
+
 /// The cursor.
 pub struct JsonText<'a> {
     text: &'a str,
@@ -225,14 +236,35 @@ impl<'a> JsonText<'a> {
         Ok(())
     }
 
+    /// Moves to the next value of an object, as [`Self::next_key`], but first compares with a
+    /// guess: the key with its quotes and colon, as it stands in the text.
+    #[inline]
+    pub fn next_key_or_guess(&mut self, guess: Option<&[u8]>) -> Result<Key<'a>, Refusal> {
+        if !self.next_element(b'}', "\",\" or \"}\"")? {
+            return Ok(Key::End);
+        }
+        self.space();
+        if let Some(guess) = guess
+            && self.bytes[self.at..].starts_with(guess)
+        {
+            self.at += guess.len();
+            return Ok(Key::Guessed);
+        }
+        self.key().map(Key::Other)
+    }
+
     /// Moves to the next value of an object and gives its key; `None` behind its `}`.
     pub fn next_key(&mut self) -> Result<Option<Cow<'a, str>>, Refusal> {
         if !self.next_element(b'}', "\",\" or \"}\"")? {
             return Ok(None);
         }
+        self.key().map(Some)
+    }
+
+    fn key(&mut self) -> Result<Cow<'a, str>, Refusal> {
         let key = self.string()?;
         self.expect(b':', "\":\"")?;
-        Ok(Some(key))
+        Ok(key)
     }
 
     fn next_element(&mut self, close: u8, wanted: &str) -> Result<bool, Refusal> {

@@ -242,6 +242,35 @@ fn csv_quotes_nulls_and_headers() {
     assert!(names.is_null(2) && ids.value(2) == 2);
 }
 
+#[test]
+fn keys_in_any_order_spelling_and_spacing() {
+    let fields: Fields = [
+        SqlType::BigInt.to_field("a", true),
+        SqlType::BigInt.to_field("a\"b", true),
+        SqlType::BigInt.to_field("ab", true),
+    ]
+    .into_iter()
+    .collect();
+    let mut json = decoder(Format::Json, &fields);
+    let records: [&[u8]; 7] = [
+        br#"{"a":1,"a\"b":2,"ab":3}"#,
+        br#"{"a":1,"a\u0022b":2,"ab":3}"#,
+        br#"{ "a" : 1 , "a\"b" : 2 , "ab" : 3 }"#,
+        br#"{"ab":3,"a":1,"a\"b":2}"#,
+        br#"{"\u0061b":3,"x":"a","a":1,"a\"b":2}"#,
+        br#"{"ab":3,"a\"b":2,"a":9,"a":1}"#,
+        br#"{"a": 1,"a\"b": 2,"ab": 3}"#,
+    ];
+    for record in records {
+        json.push(record).unwrap();
+    }
+    assert!(json.push(br#"{"a"1}"#).is_err());
+    let rows = batch(&fields, &mut json);
+    for (column, value) in rows.columns().iter().zip([1, 2, 3]) {
+        assert_eq!(column.as_primitive::<Int64Type>().values(), &[value; 7]);
+    }
+}
+
 /// What the encoders write, the decoders read back.
 #[test]
 fn every_format_gives_back_what_was_written() {
