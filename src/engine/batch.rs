@@ -128,12 +128,7 @@ impl Pipeline {
             }
         }
         let watermark = opened.next_watermark(&self.settings, batch_at_us);
-        let closes_windows = match (opened.watermark, watermark) {
-            (before, Some(now)) if before != Some(now) || opened.first_batch_since_open => {
-                opened.dataflow.as_ref().is_some_and(|d| d.lock().wants_batch_at(now))
-            }
-            _ => false,
-        };
+        let closes_windows = opened.closes_windows(watermark);
         let fills = !opened.unfilled.is_empty() || self.sinks.iter().any(|s| s.is_new);
         if sources.is_empty() && !fills && !closes_windows {
             return Ok(None);
@@ -393,8 +388,15 @@ impl Opened {
         self.slots.iter().filter_map(of).collect()
     }
 
+    /// A batch at this watermark would close windows, even one without rows.
+    pub(super) fn closes_windows(&self, watermark: Option<i64>) -> bool {
+        let Some(now) = watermark else { return false };
+        let moved = self.watermark != Some(now) || self.first_batch_since_open;
+        moved && self.dataflow.as_ref().is_some_and(|d| d.lock().wants_batch_at(now))
+    }
+
     /// The watermark that a batch planned now applies.
-    fn next_watermark(&self, settings: &super::settings::PipelineSettings, now_us: i64) -> Option<i64> {
+    pub(super) fn next_watermark(&self, settings: &super::settings::PipelineSettings, now_us: i64) -> Option<i64> {
         let idle_us = settings.idle_timeout.map(|d| d.as_micros() as i64);
         let inputs: Vec<WatermarkInput> = self
             .slots

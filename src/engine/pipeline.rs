@@ -496,9 +496,12 @@ impl Pipeline {
             return;
         }
         let Some(opened) = &self.opened else { return };
+        let watermark = opened.next_watermark(&self.settings, self.parts.clock.now_us());
+        let closes_windows = opened.closes_windows(watermark);
         let reached = |waiter: &Waiter| {
             outcome == BatchOutcome::Idle
                 || (!waiter.targets.is_empty()
+                    && !closes_windows
                     && waiter.targets.iter().all(|(relation, target)| {
                         opened.slots.iter().find(|s| s.relation == *relation).is_none_or(|slot| {
                             let left = slot.source.backlog(&slot.position, target);
