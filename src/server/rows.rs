@@ -16,8 +16,8 @@ use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::values::types::WireType;
-use super::values::{Format, OutputSettings, RowEncoder};
+use crate::values::types::WireType;
+use crate::values::{Format, OutputSettings, RowEncoder};
 use super::wire::{FLUSH_BYTES, Wire, WireResult};
 use crate::error::{Error, Result, sqlstate};
 
