@@ -95,6 +95,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     let mut state = builder.build();
     datafusion_functions_json::register_all(&mut state)?;
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
+    state.register_udaf(functions::sums::sum())?;
     for function in functions::all().into_iter().chain(options.functions) {
         state.register_udf(function)?;
     }

@@ -75,6 +75,16 @@ async fn arithmetic_fails_where_postgres_fails() {
             "bigint out of range",
         ),
         (
+            "SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) t(x)",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT k, sum(x) FROM (VALUES (1, 9223372036854775807), (1, 1), (2, 1)) t(k, x) GROUP BY k",
+            "22003",
+            "bigint out of range",
+        ),
+        (
             "SELECT sum(x * x) FROM (VALUES (4000000000)) t(x)",
             "22003",
             "bigint out of range",

@@ -9,6 +9,7 @@ pub mod format;
 pub mod numbers;
 pub mod patterns;
 pub(crate) mod rounding;
+pub(crate) mod sums;
 pub(crate) mod texts;
 pub mod times;
 pub mod uuids;
