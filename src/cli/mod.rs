@@ -100,6 +100,9 @@ enum Command {
     },
 }
 
+/// Stack of each thread; memory is taken only as far as it is used.
+const THREAD_STACK_BYTES: usize = 32 << 20;
+
 /// Runs the command line of this process and ends it.
 ///
 /// The process ends without running exit handlers: RocksDB's static objects must not be destroyed
@@ -119,6 +122,8 @@ fn run_process() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("tidemill")
+        // Expressions nest as deep as the parser allows, and planning recurses over them.
+        .thread_stack_size(THREAD_STACK_BYTES)
         .build()
     {
         Ok(runtime) => runtime,

@@ -93,24 +93,40 @@ impl Pipeline {
             crash_point("before_offsets");
             Some(tokio::spawn(async move { checkpoint.write_offsets(&entry).await }))
         };
-        if !logged_before {
-            opened.replay.push_front(entry.clone());
-        }
         watch.lap(|p| &mut p.wal_commit);
 
-        let (result, intake) = self.compute(&entry, &mut watch).await?;
+        let computed = self.compute(&entry, &mut watch).await;
         if let Some(logged) = logged {
-            logged
+            let logged = logged
                 .await
-                .map_err(|e| Error::internal(format!("writing the offset log ended: {e}")))??;
+                .map_err(|e| Error::internal(format!("writing the offset log ended: {e}")));
+            if let Err(e) = logged.and_then(|written| written) {
+                // The range is not fixed: the next try plans anew.
+                self.undo_batch();
+                return Err(e);
+            }
+            let opened = self.opened.as_mut().expect("a running pipeline is open");
+            opened.replay.push_front(entry.clone());
         }
+        let (result, intake) = computed?;
         watch.lap(|p| &mut p.wal_commit);
         crash_point("after_offsets");
-        self.deliver(&entry, &result, replayed).await?;
+        if let Err(e) = self.deliver(&entry, &result, replayed).await {
+            self.undo_batch();
+            return Err(e);
+        }
         watch.lap(|p| &mut p.add_batch);
         crash_point("after_sinks");
         self.commit(entry, result, intake, watch, replayed).await?;
         Ok(BatchOutcome::Committed)
+    }
+
+    /// A batch that was computed does not commit: the operators go back to the last committed state.
+    fn undo_batch(&mut self) {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
+            dataflow.reset();
+        }
     }
 
     /// Chooses the ranges of the next batch; `None`: there is no reason for one.

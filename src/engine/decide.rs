@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, sqlstate};
 
 /// When a pipeline starts its next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,21 @@ pub fn after_error(error: &Error, attempt: u32, jitter: f64) -> AfterError {
         | ErrorKind::Fenced
         | ErrorKind::Cancelled
         | ErrorKind::Internal => AfterError::Fail,
+    }
+}
+
+/// What a pipeline that waits for another try is called: it is the source's fault unless the disk
+/// is full.
+pub fn retry_status(error: &Error) -> &'static str {
+    if error.sqlstate() == sqlstate::DISK_FULL { "stalled" } else { "waiting for source" }
+}
+
+/// An error with what helps, where its origin could not know.
+pub fn with_advice(error: Error) -> Error {
+    if error.sqlstate() == sqlstate::DISK_FULL && error.hint_text().is_none() {
+        error.hint("Make room on the disk; the pipeline goes on by itself.")
+    } else {
+        error
     }
 }
 

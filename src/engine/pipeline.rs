@@ -352,6 +352,7 @@ impl Pipeline {
 
     fn failed(&mut self, error: Error, reopen: bool) -> Phase {
         self.attempt += 1;
+        let error = decide::with_advice(error);
         if reopen {
             self.let_go();
         }
@@ -367,7 +368,7 @@ impl Pipeline {
                 }
                 self.restarts += 1;
                 self.next_retry_at_us = Some(self.parts.clock.now_us() + delay.as_micros() as i64);
-                self.tell("waiting for source");
+                self.tell(decide::retry_status(&error));
                 Phase::Waiting(tokio::time::Instant::now() + delay, reopen)
             }
             AfterError::Fail => {

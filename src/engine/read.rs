@@ -98,8 +98,13 @@ impl ReadContext {
         let pinned = self.pin(&pipeline);
         let Some(snapshot) = pinned.snapshot.as_ref().filter(|_| pinned.filled.contains(view)) else {
             // Before its first batch a view is empty; before its state is open it cannot be read.
-            return match pinned.status {
-                "starting" | "restoring" if pinned.snapshot.is_none() => Err(restoring(view)),
+            if pinned.snapshot.is_some() {
+                return Ok(Box::new(std::iter::empty()));
+            }
+            let query = pipeline.board.lock().queries.get(view).cloned().unwrap_or_default();
+            return match (pinned.status, query.exception) {
+                ("starting" | "restoring", _) => Err(restoring(view)),
+                (_, Some(why)) => Err(unreadable(view, why, query.hint)),
                 _ => Ok(Box::new(std::iter::empty())),
             };
         };
@@ -124,6 +129,18 @@ impl ReadContext {
     pub fn batch_id(&self, view: &str) -> Result<Option<u64>> {
         let pipeline = self.directory.pipeline_of(view)?;
         Ok(self.pin(&pipeline).batch_id)
+    }
+}
+
+fn unreadable(view: &str, why: String, hint: Option<String>) -> Error {
+    let error = Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("materialized view \"{view}\" cannot be read: its pipeline could not start"),
+    )
+    .detail(why);
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
     }
 }
 

@@ -8,6 +8,10 @@ use crate::connectors::ReadLimits;
 use crate::error::Result;
 use crate::sql::options;
 
+/// How far ahead of the clock an event time may move the watermark unless told otherwise: one absurd
+/// timestamp must not make all else late.
+const DEFAULT_MAX_FUTURE_SKEW: Duration = Duration::from_secs(3600);
+
 /// Settings that concern the trigger loop and the checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PipelineSettings {
@@ -32,7 +36,8 @@ impl PipelineSettings {
             min_batches_to_retain: options::integer(given, "min_batches_to_retain")?.unwrap_or(100).max(1) as u64,
             limits: read_limits(given)?,
             idle_timeout: options::duration(given, "idle_timeout")?,
-            max_future_skew: options::duration(given, "max_future_skew")?,
+            max_future_skew: options::duration(given, "max_future_skew")?
+                .or(Some(DEFAULT_MAX_FUTURE_SKEW)),
             watermark_policy: match text(given, "watermark_policy").as_deref() {
                 Some("max" | "maximum") => WatermarkPolicy::Maximum,
                 _ => WatermarkPolicy::Minimum,

@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::copy::{Decoder, Encoder};
 use super::frontend::FrontendMessage;
 use super::port::SessionPort;
+use super::rows::detached;
 use crate::values::types::WireType;
 use crate::values::{Format, RowEncoder};
 use super::wire::{FLUSH_BYTES, WireResult};
@@ -88,7 +89,7 @@ where
         &mut self,
         statement: &CopyStatement,
         schema: SchemaRef,
-        mut stream: BoxStream<'static, Result<RecordBatch>>,
+        stream: BoxStream<'static, Result<RecordBatch>>,
     ) -> WireResult<()> {
         let types = WireType::of_schema(&schema)?;
         let settings = self.output_settings();
@@ -104,6 +105,7 @@ where
                 formats.len() as i16,
                 formats,
             )))?;
+        let mut stream = detached(stream);
         let encoder = Encoder::new(statement);
         copy_data(&mut self.wire.output, |out| {
             encoder.start(&schema, out);

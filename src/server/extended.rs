@@ -5,10 +5,13 @@
 //! can go on. Executes that are not directly followed by Sync share one implicit transaction, which
 //! Sync commits; the common case of one Execute and Sync is left to the session's own autocommit.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery::{
@@ -107,10 +110,11 @@ where
         for unused in declared.iter().skip(parameter_types.len()) {
             parameter_types.push(unused.clone().unwrap_or(SqlType::Text));
         }
+        let casts = statement.as_ref().map(cast_oids).unwrap_or_default();
         let prepared = Prepared {
             statement,
             text: sql,
-            parameter_oids: wire_oids(&type_oids, &parameter_types),
+            parameter_oids: wire_oids(&type_oids, &parameter_types, &casts),
             parameter_types,
             column_types: match &columns {
                 Some(schema) => WireType::of_schema(schema)?,
@@ -315,12 +319,17 @@ fn description(prepared: &Prepared, formats: &[Format]) -> Message {
     }
 }
 
+/// `unknown`: a client that leaves the type to the server.
+const UNKNOWN: u32 = 705;
+/// `oid[]`, held as `bigint[]`.
+const OID_ARRAY: u32 = 1028;
+
 /// Types that a client declared; `None` where it left the choice to the server.
 fn declared_types(oids: &[u32]) -> Result<Vec<Option<SqlType>>> {
-    const UNKNOWN: u32 = 705;
     oids.iter()
         .map(|oid| match *oid {
             0 | UNKNOWN => Ok(None),
+            OID_ARRAY => Ok(Some(SqlType::Array(Box::new(SqlType::BigInt)))),
             oid => SqlType::from_pg_oid(oid).map(Some).ok_or_else(|| {
                 Error::new(
                     sqlstate::UNDEFINED_OBJECT,
@@ -331,16 +340,55 @@ fn declared_types(oids: &[u32]) -> Result<Vec<Option<SqlType>>> {
         .collect()
 }
 
-/// The OIDs of ParameterDescription: a declared one is told back as it was declared.
-fn wire_oids(declared: &[u32], types: &[SqlType]) -> Vec<u32> {
+/// The OIDs of ParameterDescription: a declared one is told back as it was declared, then a cast
+/// to a catalog type where the parameter stands (`casts`, by number from 1), then its SQL type's.
+fn wire_oids(declared: &[u32], types: &[SqlType], casts: &BTreeMap<usize, u32>) -> Vec<u32> {
     types
         .iter()
         .enumerate()
-        .map(|(i, sql_type)| match declared.get(i) {
-            Some(oid) if !matches!(oid, 0 | 705) => *oid,
-            _ => sql_type.pg_oid(),
-        })
+        .map(
+            |(i, sql_type)| match (declared.get(i), casts.get(&(i + 1))) {
+                (Some(oid), _) if !matches!(*oid, 0 | UNKNOWN) => *oid,
+                (_, Some(oid)) => *oid,
+                _ => sql_type.pg_oid(),
+            },
+        )
         .collect()
+}
+
+/// Parameters that are cast to `oid` or `oid[]`: drivers send these in their own binary form,
+/// though they are held as `bigint`.
+fn cast_oids(statement: &Statement) -> BTreeMap<usize, u32> {
+    struct Casts(BTreeMap<usize, u32>);
+    impl Visitor for Casts {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+            if let ast::Expr::Cast {
+                expr, data_type, ..
+            } = expr
+                && let ast::Expr::Value(value) = expr.as_ref()
+                && let ast::Value::Placeholder(id) = &value.value
+                && let Some(Ok(number)) = id.strip_prefix('$').map(str::parse)
+            {
+                match data_type.to_string().to_lowercase().as_str() {
+                    "oid" | "pg_catalog.oid" => self.0.insert(number, 26),
+                    "oid[]" | "pg_catalog.oid[]" => self.0.insert(number, OID_ARRAY),
+                    _ => None,
+                };
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut casts = Casts(BTreeMap::new());
+    let visited = match statement {
+        Statement::Query(query) => query.visit(&mut casts),
+        Statement::Insert(insert) => insert.visit(&mut casts),
+        Statement::Update(update) => update.visit(&mut casts),
+        Statement::Delete(delete) => delete.visit(&mut casts),
+        _ => ControlFlow::Continue(()),
+    };
+    debug_assert!(visited.is_continue(), "the visitor never breaks");
+    casts.0
 }
 
 fn bound_parameters(prepared: &Prepared, bind: &Bind) -> Result<Vec<ScalarValue>> {

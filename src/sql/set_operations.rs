@@ -50,7 +50,9 @@ fn is_counted(join: &Join) -> bool {
         && join.null_equality == NullEquality::NullEqualsNull
         && join.filter.is_none()
         && join.on.len() == join.left.schema().fields().len();
-    is_set_operation && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
+    // A plan may be analyzed twice.
+    let is_done = join.left.schema().fields().last().is_some_and(|f| f.name() == COPY);
+    is_set_operation && !is_done && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
 }
 
 fn counted(join: Join) -> DataFusionResult<LogicalPlan> {

@@ -233,7 +233,11 @@ impl SubqueryFunction {
                     let name = names.save(&expression);
                     Ok(put_in(expression)?.update_data(|e| name.restore(e)))
                 })?
-                .map_data(LogicalPlan::recompute_schema)
+                .map_data(|node| match node {
+                    // A derived table that used outer columns is a plain one now.
+                    LogicalPlan::Subquery(inner) => Ok(Arc::unwrap_or_clone(inner.subquery)),
+                    node => node.recompute_schema(),
+                })
             })?;
         Ok(bound.data)
     }

@@ -457,7 +457,8 @@ async fn correlated_subqueries_over_the_catalog_run_row_by_row() {
     );
     assert_eq!(
         rows(
-            "SELECT c.relname, (SELECT array_agg(u.x) FROM unnest(c.reloptions) u(x))
+            "SELECT c.relname, (SELECT array_agg(e.x) FROM
+                 (SELECT 'toast.' || u.x AS x FROM unnest(c.reloptions) u(x)) e)
              FROM pg_catalog.pg_class c WHERE c.oid = 16387"
         )
         .await,

@@ -30,6 +30,9 @@ fn commit(batch_id: u64, state: Option<u64>) -> Fact<CommitFile> {
         entry: CommitEntry {
             batch_id,
             next_watermarks_us: BTreeMap::new(),
+            watermark: None,
+            initial_offsets: BTreeMap::new(),
+            sinks: Default::default(),
             event_time_max_us: BTreeMap::new(),
             source_offsets: BTreeMap::new(),
             views: BTreeMap::new(),
