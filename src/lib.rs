@@ -9,7 +9,7 @@
 //!                        |      |-> checkpoint  ->  state, object_store
 //!                        |      |-> connectors  ->  log
 //!                        |-> catalog, log
-//! error, types, clock: used by all, use none
+//! error, types, values, clock: used by all, use none
 //! ```
 //!
 //! `ARCHITECTURE.md` has the map and the invariants.
@@ -30,6 +30,7 @@ pub mod session;
 pub mod sql;
 pub mod state;
 pub mod types;
+mod values;
 
 pub use database::{Database, DatabaseOptions};
 pub use error::{Error, Result};

@@ -7,8 +7,8 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 
 use crate::error::{Error, Result};
-use crate::server::values::types::WireType;
-use crate::server::values::{Format, OutputSettings, RowEncoder};
+use crate::values::types::WireType;
+use crate::values::{Format, OutputSettings, RowEncoder};
 use crate::session::Notice;
 
 /// Rows that one table holds; more go on in a table of their own widths, so that a long result

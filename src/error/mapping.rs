@@ -152,6 +152,10 @@ fn not_implemented(text: &str) -> Error {
         return Error::unsupported("this form of correlated subquery is not supported")
             .hint("Write it as a join.");
     }
+    if text.contains("InSubquery(") || text.contains("Exists(") {
+        return Error::unsupported("a subquery is not supported in this place")
+            .hint("Write it as a join, or in a subquery in FROM.");
+    }
     match text.split_once("Unsupported ast node") {
         Some(_) => Error::unsupported("this form of expression is not supported"),
         None => Error::unsupported(plain(text)),

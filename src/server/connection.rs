@@ -23,7 +23,7 @@ use super::frontend::FrontendMessage;
 use super::port::SessionPort;
 use super::rows::RowSource;
 use super::startup::Startup;
-use super::values::{Format, OutputSettings};
+use crate::values::{Format, OutputSettings};
 use super::wire::{Failure, Wire, WireResult, shielded};
 use crate::catalog::pg_catalog::backends::BackendState;
 use crate::error::Error;

@@ -126,7 +126,7 @@ impl Body {
         self.0.advance(1);
         match std::str::from_utf8(&text) {
             Ok(text) => Ok(text.to_owned()),
-            Err(e) => Err(invalid_utf8(&text[e.valid_up_to()..])),
+            Err(e) => Err(crate::values::invalid_utf8(&text[e.valid_up_to()..])),
         }
     }
 
@@ -171,18 +171,6 @@ impl Body {
     fn rest(&mut self) -> Bytes {
         self.0.split_to(self.0.len())
     }
-}
-
-/// 22021 for bytes that are not UTF-8.
-pub(super) fn invalid_utf8(bytes: &[u8]) -> Error {
-    let shown: Vec<String> = bytes.iter().take(3).map(|b| format!("0x{b:02x}")).collect();
-    Error::new(
-        sqlstate::INVALID_ENCODING,
-        format!(
-            "invalid byte sequence for encoding \"UTF8\": {}",
-            shown.join(" ")
-        ),
-    )
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ mod metrics;
 mod port;
 mod rows;
 mod startup;
-pub(crate) mod values;
 mod wire;
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::values::types::WireType;
-use super::values::{Format, OutputSettings, RowEncoder};
+use crate::values::types::WireType;
+use crate::values::{Format, OutputSettings, RowEncoder};
 use super::wire::{FLUSH_BYTES, Wire, WireResult, panic_error};
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 

@@ -192,7 +192,7 @@ fn cstring(packet: &mut Bytes) -> Result<Option<String>, Error> {
     packet.advance(1);
     String::from_utf8(text.to_vec())
         .map(Some)
-        .map_err(|e| super::frontend::invalid_utf8(e.as_bytes()))
+        .map_err(|e| crate::values::invalid_utf8(e.as_bytes()))
 }
 
 #[cfg(test)]

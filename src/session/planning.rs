@@ -137,7 +137,7 @@ pub(super) async fn describe_query(
         .iter()
         .map(|t| ScalarValue::try_from(&t.to_arrow()))
         .collect::<Result<Vec<_>, _>>()?;
-    let plan = bind_values(plan, &nulls)?;
+    let plan = analyzed(state, bind_values(plan, &nulls)?)?;
     Ok((types, output_schema(&plan)))
 }
 

@@ -19,13 +19,15 @@ use crate::error::{Error, Result};
 /// Rows as they come.
 pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
 
-/// Optimizes a plan and starts it. The rows carry `schema`, the plan's own.
+/// Optimizes a plan and starts it. The rows carry `schema`, the plan's own, with the types that
+/// all branches of a CASE or UNION have in common.
 pub(super) async fn start(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<(SchemaRef, RowStream)> {
-    let schema = planning::output_schema(plan);
-    let physical = state.create_physical_plan(plan).await?;
+    let plan = planning::analyzed(state, plan.clone())?;
+    let schema = planning::output_schema(&plan);
+    let physical = state.create_physical_plan(&plan).await?;
     let rows = execute_stream(physical, state.task_ctx())?;
     let wanted = schema.clone();
     let rows = rows

@@ -1,7 +1,8 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  … type coercion → checked arithmetic        optimizer: DataFusion's
+//! analyzer:  … type coercion → subqueries as values → counted set operations → checked arithmetic
+//! optimizer: DataFusion's
 //! ```
 //! Decisions: text is Utf8 (no views), timestamps have microseconds and a UTC zone exists,
 //! `information_schema` is our own, NULLs sort last as in PostgreSQL. Number literals with a point
@@ -25,6 +26,8 @@ use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::planner::OperatorPlanner;
+use crate::sql::set_operations::CountedSetOperations;
+use crate::sql::subqueries::SubqueryValues;
 
 /// Catalog (database) that every name is in.
 pub const CATALOG: &str = "tidemill";
@@ -80,6 +83,8 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
         .with_config(config)
         .with_default_features()
         .with_type_planner(Arc::new(SqlTypePlanner))
+        .with_analyzer_rule(Arc::new(SubqueryValues))
+        .with_analyzer_rule(Arc::new(CountedSetOperations))
         .with_analyzer_rule(Arc::new(CheckedArithmeticRule::default()));
     if let Some(runtime) = options.runtime {
         builder = builder.with_runtime_env(runtime);
@@ -90,6 +95,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     let mut state = builder.build();
     datafusion_functions_json::register_all(&mut state)?;
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
+    state.register_udaf(functions::sums::sum())?;
     for function in functions::all().into_iter().chain(options.functions) {
         state.register_udf(function)?;
     }

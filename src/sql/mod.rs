@@ -19,8 +19,10 @@ mod parse;
 mod planner;
 pub mod render;
 pub mod rewrite;
+mod set_operations;
 mod source;
 pub mod statement;
+mod subqueries;
 
 use crate::error::Result;
 use statement::Statement;

@@ -2,7 +2,6 @@
 //! a common type.
 //!
 //! - `uuid = '…'`: the text is read as a uuid (the engine would compare bytes with letters)
-//! - `timestamp > '2026-01-01 10:30'`: the text may leave out what PostgreSQL lets one leave out
 //! - `interval * number`, `interval / number`
 
 use std::sync::Arc;
@@ -21,7 +20,6 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::functions::{arrays, result, uuids};
-use crate::sql::rewrite::complete_timestamp;
 use crate::types::SqlType;
 
 /// The hook.
@@ -50,22 +48,14 @@ impl OperatorPlanner {
 
     /// A text constant beside a value of `other` type, as that type.
     fn adapt(&self, constant: Expr, other: &SqlType) -> Expr {
-        let Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) = &constant else {
+        let is_text = matches!(&constant, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
+        if !is_text || *other != SqlType::Uuid {
             return constant;
-        };
-        match other {
-            SqlType::Uuid => Expr::ScalarFunction(ScalarFunction::new_udf(
-                Arc::clone(&self.to_uuid),
-                vec![constant],
-            )),
-            SqlType::Timestamp | SqlType::TimestampTz => match complete_timestamp(text) {
-                Some(complete) => {
-                    Expr::Literal(ScalarValue::Utf8(Some(complete)), metadata.clone())
-                }
-                None => constant,
-            },
-            _ => constant,
         }
+        Expr::ScalarFunction(ScalarFunction::new_udf(
+            Arc::clone(&self.to_uuid),
+            vec![constant],
+        ))
     }
 
     fn scaled(&self, interval: Expr, factor: Expr) -> Expr {

@@ -541,7 +541,7 @@ async fn every_relation_can_be_read() {
             let sql = format!("SELECT * FROM {schema}.\"{name}\"");
             let frame = context.sql(&sql).await.unwrap();
             let schema = Arc::new(frame.schema().as_arrow().clone());
-            crate::server::values::types::WireType::of_schema(&schema)
+            crate::values::types::WireType::of_schema(&schema)
                 .unwrap_or_else(|e| panic!("{name}: {e}"));
             frame
                 .collect()

@@ -16,8 +16,8 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::SchemaRef;
 
-use super::values::input::ColumnBuilder;
-use super::values::{OutputSettings, RowEncoder};
+use crate::values::input::ColumnBuilder;
+use crate::values::{OutputSettings, RowEncoder};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CopyFormat, CopyStatement};
 use crate::types::SqlType;
@@ -265,7 +265,7 @@ impl<'a> Encoder<'a> {
 /// UTF-8 or 22021 at the current line.
 fn utf8<'a>(bytes: &'a [u8], sink: &RowSink) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|e| {
-        super::frontend::invalid_utf8(&bytes[e.valid_up_to()..])
+        crate::values::invalid_utf8(&bytes[e.valid_up_to()..])
             .detail(format!("COPY line {}.", sink.line))
     })
 }

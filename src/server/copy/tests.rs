@@ -7,8 +7,8 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::Schema;
 
 use super::*;
-use crate::server::values::Format;
-use crate::server::values::types::WireType;
+use crate::values::Format;
+use crate::values::types::WireType;
 use crate::sql::statement::CopyTarget;
 
 fn statement(format: CopyFormat) -> CopyStatement {

@@ -8,16 +8,17 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, StringArray, new_null_array,
+    Array, ArrayRef, AsArray, Float64Array, new_null_array,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type};
-use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::text::{numeric_overflow, parse_text};
 use crate::catalog::definition::ColumnDefinition;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::functions::texts::write_column;
 use crate::types::SqlType;
+use crate::values::OutputSettings;
 
 /// Whether values are literals that have no type of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +55,21 @@ pub(super) fn assign(
             let texts = cast(values, &DataType::Utf8)?;
             parse_text(texts.as_string::<i32>(), to)
         }
-        (_, SqlType::Text) => Ok(Arc::new(to_text(values, &from)?)),
+        (_, SqlType::Text) => text(values, field, &from),
         (from, to) if is_number(from) && is_number(to) => number(values, to),
         (from, to) if is_time(from) && is_time(to) => strict_cast(values, to),
         (from, to) if std::mem::discriminant(from) == std::mem::discriminant(to) => {
             strict_cast(values, to)
         }
         (from, _) => Err(mismatch(column, &type_name(from))),
+    }
+}
+
+/// As the type's output function writes it; a boolean becomes a whole word, as in a cast.
+fn text(values: &ArrayRef, field: &FieldRef, from: &SqlType) -> Result<ArrayRef> {
+    match from {
+        SqlType::Boolean => Ok(cast(values, &DataType::Utf8)?),
+        _ => write_column(values, field, &OutputSettings::default()),
     }
 }
 
@@ -150,53 +159,10 @@ fn strict_cast(values: &ArrayRef, to: &SqlType) -> Result<ArrayRef> {
     })
 }
 
-/// Values as PostgreSQL writes them.
-pub(super) fn to_text(values: &ArrayRef, sql_type: &SqlType) -> Result<StringArray> {
-    if let DataType::Boolean = values.data_type() {
-        let values: &BooleanArray = values.as_boolean();
-        return Ok(values
-            .iter()
-            .map(|v| v.map(|v| if v { "true" } else { "false" }))
-            .collect());
-    }
-    let options = FormatOptions::default();
-    let formatter = ArrayFormatter::try_new(values, &options)?;
-    (0..values.len())
-        .map(|i| match values.is_null(i) {
-            true => Ok(None),
-            false => Ok(Some(rewrite(formatter.value(i).try_to_string()?, sql_type))),
-        })
-        .collect()
-}
-
-/// From Arrow's spelling to PostgreSQL's.
-fn rewrite(text: String, sql_type: &SqlType) -> String {
-    match sql_type {
-        SqlType::Real | SqlType::Double => match text.as_str() {
-            "inf" => "Infinity".to_owned(),
-            "-inf" => "-Infinity".to_owned(),
-            _ => text.strip_suffix(".0").unwrap_or(&text).to_owned(),
-        },
-        SqlType::Timestamp => text.replacen('T', " ", 1),
-        SqlType::TimestampTz => text.replacen('T', " ", 1).replace('Z', "+00"),
-        SqlType::Bytea => format!("\\x{text}"),
-        SqlType::Uuid if text.len() == 32 => format!(
-            "{}-{}-{}-{}-{}",
-            &text[..8],
-            &text[8..12],
-            &text[12..16],
-            &text[16..20],
-            &text[20..]
-        ),
-        SqlType::Array(_) => text.replace('[', "{").replace(']', "}").replace(", ", ","),
-        _ => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::arrow::array::{Decimal128Array, Int32Array, Int64Array};
+    use datafusion::arrow::array::{Decimal128Array, Int32Array, Int64Array, StringArray};
     use datafusion::arrow::datatypes::{Field, Int16Type, Int32Type};
 
     fn column(sql_type: SqlType) -> ColumnDefinition {

@@ -3,12 +3,15 @@
 //! A parameter that stands alone as a column's new value has that column's type; those inside
 //! expressions are found by planning the query behind the statement.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, Expr, Value};
 
 use super::DmlContext;
 use super::insert::{insert_target, plain_values};
-use super::rewrite::{delete_query, update_query};
+use super::returning::Returning;
+use super::rewrite::{delete_query, rows_query, update_others, update_query};
 use super::target::{Target, relation_name};
 use crate::error::{Error, Result};
 use crate::types::SqlType;
@@ -28,24 +31,33 @@ pub struct DmlDescription {
 pub async fn describe(dml: DmlContext<'_>, statement: &ast::Statement) -> Result<DmlDescription> {
     let mut parameters = Vec::new();
     let mut queries = Vec::new();
-    let (target, returning) = match statement {
+    let (target, schema, returning) = match statement {
         ast::Statement::Insert(insert) => {
             let target = insert_target(&dml, insert)?;
             describe_insert(&target, insert, &mut parameters, &mut queries)?;
-            (target, insert.returning.as_ref())
+            let schema = Arc::clone(&target.schema);
+            (target, schema, insert.returning.clone())
         }
         ast::Statement::Update(update) => {
-            let (target, query, assigned) = update_query(&dml, update)?;
-            for assigned in &assigned {
+            let described = update_query(&dml, update)?;
+            let target = described.target;
+            for assigned in &described.assigned {
                 note(&target, assigned.column, &assigned.expr, &mut parameters);
             }
-            queries.push(query);
-            (target, update.returning.as_ref())
+            queries.push(described.query);
+            let others = update_others(update);
+            let returning = described.returning;
+            let schema = rows_schema(&dml, &target, &update.table, others, &returning).await?;
+            (target, schema, returning.items)
         }
         ast::Statement::Delete(delete) => {
-            let (target, query) = delete_query(&dml, delete)?;
+            let (target, query, returning) = delete_query(&dml, delete)?;
             queries.push(query);
-            (target, delete.returning.as_ref())
+            let (ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from)) =
+                &delete.from;
+            let others = delete.using.as_deref().unwrap_or_default();
+            let schema = rows_schema(&dml, &target, &from[0], others, &returning).await?;
+            (target, schema, returning.items)
         }
         _ => return Err(Error::internal("only a change of rows is described here")),
     };
@@ -53,7 +65,7 @@ pub async fn describe(dml: DmlContext<'_>, statement: &ast::Statement) -> Result
         None => None,
         Some(items) => {
             let planning = dml.planning();
-            let columns = planning.columns_over(&target.alias, &target.schema, items.clone());
+            let columns = planning.columns_over(&target.alias, &schema, items);
             Some(columns.await?)
         }
     };
@@ -62,6 +74,23 @@ pub async fn describe(dml: DmlContext<'_>, statement: &ast::Statement) -> Result
         queries,
         returning,
     })
+}
+
+/// What RETURNING sees: the target's columns, and those of other relations that it names.
+async fn rows_schema(
+    dml: &DmlContext<'_>,
+    target: &Target,
+    table: &ast::TableWithJoins,
+    others: &[ast::TableWithJoins],
+    returning: &Returning,
+) -> Result<SchemaRef> {
+    let items = returning.query_items();
+    if items.is_empty() {
+        return Ok(Arc::clone(&target.schema));
+    }
+    let query = rows_query(table, others, items, None)?;
+    let stream = dml.planning().start(query).await?;
+    Ok(returning.schema(target, &stream.schema()))
 }
 
 fn describe_insert(

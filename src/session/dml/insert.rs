@@ -45,6 +45,7 @@ pub(super) async fn insert(dml: &mut DmlContext<'_>, statement: &ast::Insert) ->
     }
     let (rows, kept) = sink.finish(dml.transaction);
     let planning = dml.planning();
+    let kept = (Arc::clone(&target.schema), kept);
     let returning =
         super::returning(&planning, &target, statement.returning.as_ref(), kept).await?;
     Ok(DmlResult { rows, returning })

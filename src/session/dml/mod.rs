@@ -20,6 +20,7 @@ mod describe;
 mod insert;
 mod plan;
 pub mod relation;
+mod returning;
 mod rewrite;
 mod session;
 #[cfg(test)]
@@ -138,12 +139,11 @@ async fn returning(
     planning: &Planning<'_>,
     target: &Target,
     items: Option<&Vec<ast::SelectItem>>,
-    rows: Vec<RecordBatch>,
+    rows: (SchemaRef, Vec<RecordBatch>),
 ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
     let Some(items) = items else {
         return Ok(None);
     };
-    let rows = (target.schema.clone(), rows);
     let result = planning
         .select_over(&target.alias, rows, items.clone())
         .await?;

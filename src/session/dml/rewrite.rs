@@ -17,6 +17,7 @@ use futures::StreamExt;
 use super::assign::assign;
 use super::insert::value_of;
 use super::plan::{Planning, column, item, select_of, template};
+use super::returning::Returning;
 use super::target::{Target, Verb, named_relation, relation_name};
 use super::transaction::ENTRY_BYTES;
 use super::values::{Cell, cells_to_arrays, origin_of};
@@ -70,16 +71,20 @@ impl Assigned {
 pub(super) fn assignments(target: &Target, list: &[ast::Assignment]) -> Result<Vec<Assigned>> {
     let mut assigned: Vec<Assigned> = Vec::new();
     for assignment in list {
-        let pairs: Vec<(&ast::ObjectName, &Expr)> = match (&assignment.target, &assignment.value) {
-            (ast::AssignmentTarget::ColumnName(name), value) => vec![(name, value)],
+        let pairs: Vec<(&ast::ObjectName, Expr)> = match (&assignment.target, &assignment.value) {
+            (ast::AssignmentTarget::ColumnName(name), value) => vec![(name, value.clone())],
             (ast::AssignmentTarget::Tuple(names), Expr::Tuple(values))
                 if names.len() == values.len() =>
             {
-                names.iter().zip(values).collect()
+                names.iter().zip(values.iter().cloned()).collect()
             }
+            (ast::AssignmentTarget::Tuple(names), Expr::Subquery(query)) => names
+                .iter()
+                .zip(columns_of_subquery(query, names.len())?)
+                .collect(),
             _ => {
                 return Err(Error::unsupported(
-                    "SET (columns) takes as many values in parentheses",
+                    "SET (columns) takes as many values in parentheses, or a subquery",
                 ));
             }
         };
@@ -92,13 +97,46 @@ pub(super) fn assignments(target: &Target, list: &[ast::Assignment]) -> Result<V
                     format!("multiple assignments to same column \"{name}\""),
                 ));
             }
-            assigned.push(Assigned {
-                column,
-                expr: expr.clone(),
-            });
+            assigned.push(Assigned { column, expr });
         }
     }
     Ok(assigned)
+}
+
+/// `(SELECT x, y FROM …)` as one subquery for each column.
+fn columns_of_subquery(query: &ast::Query, count: usize) -> Result<Vec<Expr>> {
+    let ast::SetExpr::Select(select) = query.body.as_ref() else {
+        return Err(Error::unsupported(
+            "SET (columns) = (subquery) takes a plain SELECT",
+        ));
+    };
+    let has_wildcard = select.projection.iter().any(|item| {
+        !matches!(
+            item,
+            ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. }
+        )
+    });
+    if has_wildcard || select.distinct.is_some() {
+        return Err(Error::unsupported(
+            "SET (columns) = (subquery) takes neither * nor DISTINCT",
+        )
+        .hint("Name the columns, and put the DISTINCT into a subquery in FROM."));
+    }
+    if select.projection.len() != count {
+        return Err(Error::new(
+            sqlstate::SYNTAX_ERROR,
+            "number of columns does not match number of values",
+        ));
+    }
+    Ok((0..count)
+        .map(|column| {
+            let mut one = query.clone();
+            if let ast::SetExpr::Select(select) = one.body.as_mut() {
+                select.projection = vec![select.projection.swap_remove(column)];
+            }
+            Expr::Subquery(Box::new(one))
+        })
+        .collect())
 }
 
 /// The column that `SET name` means; a qualified name is an error in PostgreSQL too.
@@ -127,7 +165,12 @@ pub(super) async fn update(
     let ast::Statement::Update(update) = statement else {
         return Err(Error::internal("an UPDATE is an UPDATE statement"));
     };
-    let (target, query, assigned) = update_query(dml, update)?;
+    let UpdateQuery {
+        target,
+        query,
+        assigned,
+        returning,
+    } = update_query(dml, update)?;
     let layout = table_layout(&target)?;
     let width = target.columns().len();
     let mut changes = RowChanges::default();
@@ -135,6 +178,7 @@ pub(super) async fn update(
     let mut rows = 0;
     let mut stream = dml.planning().start(query).await?;
     let schema = stream.schema();
+    let kept_schema = returning.schema(&target, &schema);
     while let Some(batch) = stream.next().await {
         let batch = batch?;
         if batch.num_rows() == 0 {
@@ -162,23 +206,44 @@ pub(super) async fn update(
         changes.insert(&target, &layout, &new)?;
         dml.transaction.check_room(changes.bytes)?;
         rows += new.num_rows() as u64;
-        if update.returning.is_some() {
-            kept.push(new);
+        if returning.items.is_some() {
+            let others = returning.others_of(&batch, &is_first)?;
+            let columns = new.columns().iter().cloned().chain(others).collect();
+            kept.push(RecordBatch::try_new(Arc::clone(&kept_schema), columns)?);
         }
     }
     let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
+    let rows_kept = (kept_schema, kept);
     let returning =
-        super::returning(&dml.planning(), &target, update.returning.as_ref(), kept).await?;
+        super::returning(&dml.planning(), &target, returning.items.as_ref(), rows_kept).await?;
     let base = dml.transaction.view().position();
     dml.transaction.add(&layout, layer, base);
     Ok(DmlResult { rows, returning })
 }
 
-/// The target of an UPDATE, the query that gives its old rows and new values, and its SET list.
-pub(super) fn update_query(
-    dml: &DmlContext<'_>,
-    update: &ast::Update,
-) -> Result<(Target, ast::Query, Vec<Assigned>)> {
+/// An UPDATE as a query.
+pub(super) struct UpdateQuery {
+    pub target: Target,
+    /// gives old rows, new values, and what RETURNING needs of other relations
+    pub query: ast::Query,
+    /// the SET list
+    pub assigned: Vec<Assigned>,
+    pub returning: Returning,
+}
+
+/// The other relations of an UPDATE's FROM.
+pub(super) fn update_others(update: &ast::Update) -> &[ast::TableWithJoins] {
+    match &update.from {
+        None => &[],
+        Some(
+            ast::UpdateTableFromKind::BeforeSet(others)
+            | ast::UpdateTableFromKind::AfterSet(others),
+        ) => others.as_slice(),
+    }
+}
+
+/// Reads an UPDATE.
+pub(super) fn update_query(dml: &DmlContext<'_>, update: &ast::Update) -> Result<UpdateQuery> {
     if update.or.is_some() || update.limit.is_some() || !update.order_by.is_empty() {
         return Err(Error::unsupported(
             "this form of UPDATE is not supported: write it as PostgreSQL does",
@@ -193,47 +258,54 @@ pub(super) fn update_query(
             items.push(item(expr.clone(), &format!("new {i}")));
         }
     }
-    let others = match &update.from {
-        None => &[] as &[_],
-        Some(
-            ast::UpdateTableFromKind::BeforeSet(others)
-            | ast::UpdateTableFromKind::AfterSet(others),
-        ) => others.as_slice(),
-    };
+    let others = update_others(update);
+    let returning = Returning::new(&target, others, update.returning.as_ref())?;
+    items.extend(returning.query_items());
     let query = rows_query(&update.table, others, items, update.selection.as_ref())?;
-    Ok((target, query, assigned))
+    Ok(UpdateQuery {
+        target,
+        query,
+        assigned,
+        returning,
+    })
 }
 
 pub(super) async fn delete(dml: &mut DmlContext<'_>, statement: &ast::Delete) -> Result<DmlResult> {
-    let (target, query) = delete_query(dml, statement)?;
+    let (target, query, returning) = delete_query(dml, statement)?;
+    let width = target.columns().len();
     let layout = table_layout(&target)?;
     let mut changes = RowChanges::default();
     let mut kept = Vec::new();
     let mut rows = 0;
     let mut stream = dml.planning().start(query).await?;
+    let kept_schema = returning.schema(&target, &stream.schema());
     while let Some(batch) = stream.next().await {
         let batch = batch?;
-        let old = target.rows(batch.columns().to_vec(), batch.num_rows())?;
+        let old = target.rows(batch.columns()[..width].to_vec(), batch.num_rows())?;
         let is_first = changes.delete(dml.transaction.view(), &layout, &old)?;
         dml.transaction.check_room(changes.bytes)?;
         rows += is_first.true_count() as u64;
-        if statement.returning.is_some() {
-            kept.push(filter_record_batch(&old, &is_first)?);
+        if returning.items.is_some() {
+            let others = returning.others_of(&batch, &is_first)?;
+            let old = filter_record_batch(&old, &is_first)?;
+            let columns = old.columns().iter().cloned().chain(others).collect();
+            kept.push(RecordBatch::try_new(Arc::clone(&kept_schema), columns)?);
         }
     }
     let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
+    let rows_kept = (kept_schema, kept);
     let returning =
-        super::returning(&dml.planning(), &target, statement.returning.as_ref(), kept).await?;
+        super::returning(&dml.planning(), &target, returning.items.as_ref(), rows_kept).await?;
     let base = dml.transaction.view().position();
     dml.transaction.add(&layout, layer, base);
     Ok(DmlResult { rows, returning })
 }
 
-/// The target of a DELETE and the query that gives its rows.
+/// The target of a DELETE, the query that gives its rows, and its RETURNING.
 pub(super) fn delete_query(
     dml: &DmlContext<'_>,
     statement: &ast::Delete,
-) -> Result<(Target, ast::Query)> {
+) -> Result<(Target, ast::Query, Returning)> {
     let (ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from)) =
         &statement.from;
     let is_foreign =
@@ -246,9 +318,11 @@ pub(super) fn delete_query(
     let (name, alias) = named_relation(&from.relation)?;
     let target = Target::find(dml.catalog, &name, alias.as_deref(), Verb::Delete)?;
     let others = statement.using.as_deref().unwrap_or_default();
-    let items = old_columns(&target);
+    let returning = Returning::new(&target, others, statement.returning.as_ref())?;
+    let mut items = old_columns(&target);
+    items.extend(returning.query_items());
     let query = rows_query(from, others, items, statement.selection.as_ref())?;
-    Ok((target, query))
+    Ok((target, query, returning))
 }
 
 pub(super) fn truncate(dml: &mut DmlContext<'_>, names: &[String]) -> Result<DmlResult> {
@@ -287,7 +361,7 @@ fn old_columns(target: &Target) -> Vec<ast::SelectItem> {
         .collect()
 }
 
-fn rows_query(
+pub(super) fn rows_query(
     table: &ast::TableWithJoins,
     others: &[ast::TableWithJoins],
     items: Vec<ast::SelectItem>,

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor};
 
-use super::assign::to_text;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
 use crate::error::{Error, Result, sqlstate};
 use crate::log::tables::layout::TableLayout;
+use crate::sql::functions::texts::write_column;
 use crate::types::SqlType;
+use crate::values::OutputSettings;
 
 /// Characters of a row's value in a message.
 const VALUE_CHARACTERS_MAX: usize = 64;
@@ -203,7 +204,9 @@ impl Target {
 }
 
 fn value_text(values: &ArrayRef, row: usize, sql_type: &SqlType) -> Result<String> {
-    let text = to_text(&values.slice(row, 1), sql_type)?;
+    let field = Arc::new(sql_type.to_field("value", true));
+    let text = write_column(&values.slice(row, 1), &field, &OutputSettings::default())?;
+    let text = text.as_string::<i32>();
     if text.is_null(0) {
         return Ok("null".to_owned());
     }

@@ -498,10 +498,10 @@ async fn updates_and_deletes() {
         database
             .rows(
                 "UPDATE accounts a SET name = b.v, balance = '7' FROM bag b
-                 WHERE a.id = b.k RETURNING a.id, a.name, a.balance"
+                 WHERE a.id = b.k RETURNING a.id, a.name, a.balance, b.k, b.v || '!', k + id"
             )
             .await,
-        ["1|x|7.00"],
+        ["1|x|7.00|1|x!|2"],
         "two joined rows change it once"
     );
     assert_eq!(
@@ -516,9 +516,9 @@ async fn updates_and_deletes() {
     );
     assert_eq!(
         database
-            .rows("DELETE FROM bag USING accounts WHERE bag.k = accounts.id RETURNING v")
+            .rows("DELETE FROM bag USING accounts WHERE bag.k = accounts.id RETURNING v, accounts.name AS n")
             .await,
-        ["x!", "x!"]
+        ["x!|x", "x!|x"]
     );
     assert_eq!(
         database

@@ -75,6 +75,16 @@ async fn arithmetic_fails_where_postgres_fails() {
             "bigint out of range",
         ),
         (
+            "SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) t(x)",
+            "22003",
+            "bigint out of range",
+        ),
+        (
+            "SELECT k, sum(x) FROM (VALUES (1, 9223372036854775807), (1, 1), (2, 1)) t(k, x) GROUP BY k",
+            "22003",
+            "bigint out of range",
+        ),
+        (
             "SELECT sum(x * x) FROM (VALUES (4000000000)) t(x)",
             "22003",
             "bigint out of range",
@@ -373,5 +383,144 @@ async fn postgres_forms_run() {
         ("SELECT E'a\\tb' = 'a\tb', $$x'y$$", "true|x'y"),
     ] {
         assert_eq!(values(sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn texts_are_read_and_written_as_postgres_does() {
+    for (sql, expected) in [
+        (
+            "SELECT interval '1 day 02:03:04' = x::interval FROM (VALUES ('26:03:04'), ('1 day 02:03:04')) t(x)",
+            "false true",
+        ),
+        (
+            "SELECT interval '1 year 2 mons 3 days 04:05:06.5'::text, ('-1-2'::interval)::text, ('1 02:03'::interval)::text",
+            "1 year 2 mons 3 days 04:05:06.5|-1 years -2 mons|1 day 02:03:00",
+        ),
+        (
+            "SELECT '2024-02-03 10:00+02'::timestamptz, x::timestamp FROM (VALUES ('2024-02-03 10:00+02')) t(x)",
+            "2024-02-03T08:00:00Z|2024-02-03T10:00:00",
+        ),
+        (
+            "SELECT x::boolean FROM (VALUES ('yes'), ('on'), ('t'), ('f'), ('of'), (NULL)) t(x)",
+            "true true true false false NULL",
+        ),
+        ("SELECT '\\x00ff'::bytea, 'a\\001'::bytea", "00ff|6101"),
+        ("SELECT '\\x00ff'::bytea::text", "\\x00ff"),
+        (
+            "SELECT array_to_string('{1,\"2\",NULL}'::int[], ','), '{}'::int[]",
+            "1,2|[]",
+        ),
+        ("SELECT '1e5'::numeric(10,2), ' 12 '::int, '-1.5'::real", "100000.00|12|-1.5"),
+        (
+            "SELECT ts::text, 'x' || ts, concat(ts) FROM (VALUES (timestamp '2024-01-01 00:19:00.5')) t(ts)",
+            "2024-01-01 00:19:00.5|x2024-01-01 00:19:00.5|2024-01-01 00:19:00.5",
+        ),
+        (
+            "SELECT 100000::float8::text, '-Infinity'::float8::text, 1e20::float8::text, 1e-7::float8::text",
+            "100000|-Infinity|1e+20|1e-07",
+        ),
+        ("SELECT 2.5::int, -2.5::int, 2.4::bigint", "3|-3|2"),
+        (
+            "SELECT timestamptz '2024-02-03 10:00+02'::text, time '10:00'::text, true::text",
+            "2024-02-03 08:00:00+00|10:00:00|true",
+        ),
+    ] {
+        assert_eq!(values(sql).await, expected, "{sql}");
+    }
+    for (sql, state) in [
+        ("SELECT interval '1 fortnight'", "22007"),
+        ("SELECT '2024-02-30'::date", "22008"),
+        ("SELECT x::time FROM (VALUES ('25:00')) t(x)", "22008"),
+        ("SELECT '1e300'::real", "22003"),
+        ("SELECT '\\x0af'::bytea", "22023"),
+        ("SELECT '{1'::int[]", "22P02"),
+        ("SELECT '{1,}'::int[]", "22P02"),
+        ("SELECT '{'::json", "22P02"),
+    ] {
+        assert_eq!(error(sql).await.sqlstate(), state, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn set_operations_with_all_count_copies() {
+    const LEFT: &str = "SELECT * FROM (VALUES (1, 'a'), (1, 'a'), (2, NULL), (2, NULL), (3, 'c')) l(i, t)";
+    const RIGHT: &str = "SELECT * FROM (VALUES (1, 'a'), (2, NULL), (2, NULL), (2, NULL), (4, 'd')) r(i, t)";
+    for (operation, expected) in [
+        ("EXCEPT ALL", "1|a 3|c"),
+        ("INTERSECT ALL", "1|a 2|NULL 2|NULL"),
+        ("EXCEPT", "3|c"),
+        ("INTERSECT", "1|a 2|NULL"),
+        ("UNION", "1|a 2|NULL 3|c 4|d"),
+    ] {
+        let sql = format!("SELECT i, t FROM ({LEFT} {operation} {RIGHT}) x ORDER BY i, t");
+        assert_eq!(values(&sql).await, expected, "{operation}");
+    }
+    assert_eq!(
+        values("SELECT n FROM (SELECT 1.5::numeric(10,2) AS n UNION ALL SELECT x * x FROM (VALUES (2.25::numeric(10,2))) t(x)) u ORDER BY n").await,
+        "1.5000 5.0625"
+    );
+}
+
+#[tokio::test]
+async fn rounded_numerics_compare() {
+    for (sql, expected) in [
+        ("SELECT round(1.5::numeric, 3) >= 1.25::numeric(10,2)", "true"),
+        ("SELECT round(1.4567::numeric(10,4), 2), round(1.5::numeric(3,1))", "1.46|2"),
+        (
+            "SELECT round(avg(a)::numeric, 4) > 2.99::numeric(10,2) FROM (VALUES (3), (4)) t(a)",
+            "true",
+        ),
+        (
+            "SELECT a FROM (VALUES (3), (4)) t(a) GROUP BY a HAVING round(sum(a)::numeric, 1) < 3.5::numeric(10,2)",
+            "3",
+        ),
+        ("SELECT round(2.345::float8, 2), round(7)", "2.35|7"),
+    ] {
+        assert_eq!(values(sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn subqueries_are_values_with_three_states() {
+    const U1: &str = "(VALUES (1, 1), (2, NULL), (3, 6)) u1(id, b)";
+    const U2: &str = "(VALUES (1, 5), (2, NULL)) u2(id, b)";
+    const W: &str = "(VALUES (1, 1), (5, 5), (NULL, 2)) w(b, id)";
+    for (sql, expected) in [
+        (format!("SELECT id FROM {U1} WHERE 4 NOT IN (SELECT b FROM {U2})"), ""),
+        (format!("SELECT id FROM {U1} WHERE abs(4) NOT IN (SELECT b FROM {U2})"), ""),
+        (format!("SELECT id FROM {U1} WHERE 4 NOT IN (SELECT id FROM {U2}) ORDER BY id"), "1 2 3"),
+        (format!("SELECT id FROM {U1} WHERE NULL::bigint NOT IN (SELECT b FROM {U2})"), ""),
+        (format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT id FROM {U2})"), "3"),
+        (format!("SELECT id FROM {U1} WHERE (b IN (SELECT b FROM {U2})) IS NULL ORDER BY id"), "1 2 3"),
+        (format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT b FROM {U2}) OR id = 7"), ""),
+        (format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT id FROM {U2}) OR id = 2 ORDER BY id"), "2 3"),
+        (format!("SELECT id FROM {U1} WHERE NOT (b IN (SELECT b FROM {U2}) AND id > 0)"), ""),
+        (
+            format!("SELECT id FROM {U1} WHERE (b NOT IN (SELECT b FROM {U2})) IS NOT TRUE ORDER BY id"),
+            "1 2 3",
+        ),
+        (
+            format!("SELECT id, b IN (SELECT b FROM {U2}), b IN (SELECT id FROM {U2}) FROM {U1} ORDER BY id"),
+            "1|NULL|true 2|NULL|NULL 3|NULL|false",
+        ),
+        (
+            format!("SELECT b, b IN (SELECT b FROM {U2}) FROM {W} ORDER BY id"),
+            "1|NULL NULL|NULL 5|true",
+        ),
+        (
+            format!("SELECT b IN (SELECT b FROM {U2} WHERE false), b NOT IN (SELECT b FROM {U2} WHERE false) FROM {W}"),
+            "false|true false|true false|true",
+        ),
+        (
+            format!("SELECT id, EXISTS (SELECT * FROM {U2} WHERE u2.id = u1.id) FROM {U1} ORDER BY id"),
+            "1|true 2|true 3|false",
+        ),
+        (
+            format!("SELECT id, NOT EXISTS (SELECT * FROM {U2} WHERE u2.b = u1.b) FROM {U1} ORDER BY id"),
+            "1|true 2|true 3|true",
+        ),
+    ] {
+        assert_eq!(values(&sql).await, expected, "{sql}");
     }
 }

@@ -1,9 +1,10 @@
 //! Arithmetic that fails where PostgreSQL's fails, and the analyzer rule that puts it in.
 //!
 //! The engine's `+`, `-` and `*` on integers wrap, its `/` on floats gives infinity, its casts to
-//! integers cut the fraction off, and its cast of a uuid to text takes the bytes for letters. The rule runs after type coercion, when every operand has its
-//! final type, and before constants are folded; it replaces only those operations. What it puts in
-//! keeps the name of what it replaces, so that columns are called the same.
+//! integers cut the fraction off, and its casts from and to text know fewer forms than PostgreSQL's
+//! (see [`super::texts`]). The rule runs after type coercion, when every operand has its final
+//! type, and before constants are folded; it replaces only those operations. What it puts in keeps
+//! the name of what it replaces, so that columns are called the same.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, Decimal128Array, PrimitiveArray,
 };
 use datafusion::arrow::compute::kernels::numeric;
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -25,7 +26,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{arrays, result, udf};
+use super::{arrays, result, texts, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
 use crate::types::SqlType;
@@ -39,7 +40,6 @@ pub struct CheckedArithmeticRule {
     divide: Arc<ScalarUDF>,
     modulo: Arc<ScalarUDF>,
     round: Arc<ScalarUDF>,
-    uuid_to_text: Arc<ScalarUDF>,
 }
 
 impl Default for CheckedArithmeticRule {
@@ -59,7 +59,6 @@ impl Default for CheckedArithmeticRule {
             round: udf(RoundFunction {
                 signature: Signature::any(1, Volatility::Immutable),
             }),
-            uuid_to_text: super::uuids::uuid_to_text(),
         }
     }
 }
@@ -69,14 +68,19 @@ impl AnalyzerRule for CheckedArithmeticRule {
         "checked_arithmetic"
     }
 
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| self.rewrite_plan(plan))
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
+        let time_zone = config.execution.time_zone.as_deref();
+        plan.transform_up_with_subqueries(|plan| self.rewrite_plan(plan, time_zone))
             .map(|t| t.data)
     }
 }
 
 impl CheckedArithmeticRule {
-    fn rewrite_plan(&self, plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
+    fn rewrite_plan(
+        &self,
+        plan: LogicalPlan,
+        time_zone: Option<&str>,
+    ) -> DataFusionResult<Transformed<LogicalPlan>> {
         let mut schema = merge_schema(&plan.inputs());
         if let LogicalPlan::TableScan(scan) = &plan {
             let source = DFSchema::try_from_qualified_schema(
@@ -88,7 +92,8 @@ impl CheckedArithmeticRule {
         let names = NamePreserver::new(&plan);
         plan.map_expressions(|expression| {
             let name = names.save(&expression);
-            let rewritten = expression.transform_up(|e| Ok(self.rewrite_expression(e, &schema)))?;
+            let rewritten = expression
+                .transform_up(|e| Ok(self.rewrite_expression(e, &schema, time_zone)))?;
             Ok(rewritten.update_data(|e| name.restore(e)))
         })?
         .map_data(LogicalPlan::recompute_schema)
@@ -96,7 +101,12 @@ impl CheckedArithmeticRule {
 
     /// Rewrites one node; an expression whose type is not known here (it refers to a query
     /// outside) stays as it is.
-    fn rewrite_expression(&self, expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    fn rewrite_expression(
+        &self,
+        expression: Expr,
+        schema: &DFSchema,
+        time_zone: Option<&str>,
+    ) -> Transformed<Expr> {
         match expression {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
                 match self.checked(op, &left, &right, schema) {
@@ -107,36 +117,58 @@ impl CheckedArithmeticRule {
                 }
             }
             Expr::Cast(Cast { expr, field }) => {
-                let through = self.before_cast(&expr, field.data_type(), schema);
-                let expr = match through {
-                    Some(function) => {
-                        let inner = ScalarFunction::new_udf(Arc::clone(function), vec![*expr]);
-                        Box::new(Expr::ScalarFunction(inner))
-                    }
-                    None => return Transformed::no(Expr::Cast(Cast { expr, field })),
+                let Some((function, given)) = self.for_cast(&expr, &field, schema, time_zone)
+                else {
+                    return Transformed::no(Expr::Cast(Cast { expr, field }));
                 };
+                let call = Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![*expr]));
+                if given == *field.data_type() {
+                    return Transformed::yes(call);
+                }
+                let expr = Box::new(call);
                 Transformed::yes(Expr::Cast(Cast { expr, field }))
             }
             other => Transformed::no(other),
         }
     }
 
-    /// The function that must go before a cast, if the engine's cast alone would be wrong.
-    fn before_cast(
+    /// The function that must go before a cast, if the engine's cast alone would be wrong, and the
+    /// type that it gives.
+    fn for_cast(
         &self,
         operand: &Expr,
-        target: &DataType,
+        target: &FieldRef,
         schema: &DFSchema,
-    ) -> Option<&Arc<ScalarUDF>> {
+        time_zone: Option<&str>,
+    ) -> Option<(Arc<ScalarUDF>, DataType)> {
         let (_, field) = operand.to_field(schema).ok()?;
-        let is_fraction = |t: &DataType| {
-            t.is_floating() || matches!(t, DataType::Decimal128(_, scale) if *scale > 0)
-        };
-        if target.is_integer() && is_fraction(field.data_type()) {
-            return Some(&self.round);
+        if target.data_type().is_integer() {
+            match field.data_type() {
+                DataType::Decimal128(precision, scale) if *scale > 0 => {
+                    let whole = DataType::Decimal128(*precision, 0);
+                    return Some((Arc::clone(&self.round), whole));
+                }
+                float if float.is_floating() => {
+                    return Some((Arc::clone(&self.round), float.clone()));
+                }
+                _ => {}
+            }
         }
-        let is_uuid = SqlType::from_field(&field) == Some(SqlType::Uuid);
-        (is_uuid && *target == DataType::Utf8).then_some(&self.uuid_to_text)
+        if field.data_type().is_null() {
+            return None;
+        }
+        let (from, to) = (SqlType::from_field(&field)?, SqlType::from_field(target)?);
+        match (&from, &to) {
+            (SqlType::Text, SqlType::Text) => None,
+            (SqlType::Text, _) => {
+                let given = to.to_arrow();
+                Some((texts::read_text(to, time_zone), given))
+            }
+            (_, SqlType::Text) if texts::needs_write_text(&from) => {
+                Some((texts::write_text(time_zone), DataType::Utf8))
+            }
+            _ => None,
+        }
     }
 
     fn checked(

@@ -8,6 +8,9 @@ pub mod characters;
 pub mod format;
 pub mod numbers;
 pub mod patterns;
+pub(crate) mod rounding;
+pub(crate) mod sums;
+pub(crate) mod texts;
 pub mod times;
 pub mod uuids;
 pub mod version;
@@ -30,6 +33,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(uuids::functions());
     functions.extend(characters::functions());
     functions.extend(version::functions());
+    functions.push(rounding::round());
     functions
 }
 

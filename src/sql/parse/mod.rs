@@ -140,17 +140,23 @@ pub(crate) fn unsupported(cursor: &Cursor, what: &str) -> Error {
 /// A query as a statement.
 pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
     let position = cursor.position();
-    let (query, _) = cursor.query()?;
+    let (mut query, _) = cursor.query()?;
     refuse_reserved_relation(cursor, &query)?;
+    if let ast::SetExpr::Insert(ast::Statement::Insert(insert)) = query.body.as_mut()
+        && let Some(source) = insert.source.as_mut()
+    {
+        put_with(source, query.with.take());
+        return Ok(Statement::Insert(Box::new(insert.clone())));
+    }
     match query.body.as_ref() {
         ast::SetExpr::Insert(_)
         | ast::SetExpr::Update(_)
         | ast::SetExpr::Delete(_)
         | ast::SetExpr::Merge(_) => {
             return Err(Error::unsupported(
-                "WITH before INSERT, UPDATE or DELETE is not supported",
+                "WITH before UPDATE, DELETE or MERGE is not supported",
             )
-            .hint("Put the WITH into the statement's own query: INSERT INTO … WITH … SELECT.")
+            .hint("Put the query of the WITH into FROM or USING.")
             .position(position));
         }
         ast::SetExpr::Select(select) if select.into.is_some() => {
@@ -161,6 +167,16 @@ pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
         _ => {}
     }
     Ok(Statement::Query(query))
+}
+
+/// `WITH … INSERT INTO t SELECT …` is `INSERT INTO t WITH … SELECT …`.
+fn put_with(source: &mut ast::Query, with: Option<ast::With>) {
+    let Some(mut with) = with else { return };
+    if let Some(own) = source.with.take() {
+        with.recursive |= own.recursive;
+        with.cte_tables.extend(own.cte_tables);
+    }
+    source.with = Some(with);
 }
 
 /// sqlparser takes any word for a relation; PostgreSQL wants quotes around a reserved one.

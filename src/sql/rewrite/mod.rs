@@ -22,7 +22,6 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, Result};
 
 pub use names::display_name;
-pub(crate) use postgres::complete_timestamp;
 
 /// Rewrites a query for planning. Its output columns are to be shown under
 /// [`display_name`] of the plan's field names.
@@ -114,6 +113,7 @@ impl VisitorMut for Rewriter {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        postgres::table_as_select(&mut query.body);
         names::keep_order_of_distinct(query);
         into_flow(postgres::fetch_as_limit(query))
     }

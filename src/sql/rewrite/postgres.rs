@@ -1,7 +1,7 @@
 //! PostgreSQL's operators, casts and literals that DataFusion does not know.
 
 use datafusion::sql::sqlparser::ast::{
-    self, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident,
+    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident,
     ObjectName, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value,
     ValueWithSpan,
 };
@@ -10,6 +10,7 @@ use super::{call, string, template};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::functions::patterns;
+use crate::values::interval::Interval;
 
 /// PostgreSQL's types of catalog identifiers, and the name that functions for them carry.
 const OBJECT_TYPES: &[(&str, &str)] = &[
@@ -40,28 +41,36 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
                 *expression = call(&name, vec![]);
             }
         }
-        // A cast of a constant is one step: the literal itself is in PostgreSQL's syntax.
         Expr::Cast {
-            expr, data_type, ..
+            expr,
+            data_type: DataType::Interval { .. },
+            ..
         } => {
-            if let Some(text) = string_constant(expr)
-                && let Some(constant) = constant_of(&text, data_type)?
-            {
-                *expression = constant;
+            if let Some(text) = string_constant(expr) {
+                *expression = interval_of(&text)?;
             }
         }
-        Expr::TypedString(typed) => {
-            if let Some(text) = typed.value.value.clone().into_string()
-                && let Some(constant) = constant_of(&text, &typed.data_type)?
+        Expr::TypedString(typed) if matches!(typed.data_type, DataType::Interval { .. }) => {
+            if let Some(text) = typed.value.value.clone().into_string() {
+                *expression = interval_of(&text)?;
+            }
+        }
+        Expr::Interval(written) => interval(written)?,
+        Expr::Cast {
+            expr, data_type, ..
+        } if is_whole(data_type) => {
+            if let Expr::Value(number) = expr.as_mut()
+                && let Value::Number(text, is_long) = &number.value
+                && let Some(whole) = whole_number(text)
             {
-                *expression = constant;
+                number.value = Value::Number(whole, *is_long);
             }
         }
         Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
             if let Some(text) = string_constant(right)
                 && text.trim_start().starts_with('{')
             {
-                **right = array(&text, None)?;
+                **right = array(&text)?;
             }
         }
         _ => {}
@@ -86,6 +95,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             if matches!(function.args, FunctionArguments::Subquery(_)) {
                 return array_of_subquery(expression);
             }
+            rank(expression);
         }
         Expr::Cast { .. } => cast(expression),
         Expr::Like { .. } | Expr::ILike { .. } => escape(expression)?,
@@ -99,6 +109,30 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
         _ => {}
     }
     Ok(())
+}
+
+/// `TABLE t` is `SELECT * FROM t`.
+pub(super) fn table_as_select(body: &mut SetExpr) {
+    match body {
+        SetExpr::Table(table) => {
+            let name = table.table_name.clone().unwrap_or_default();
+            let parts = table.schema_name.iter().cloned().chain([name]);
+            let parts = parts.map(Ident::new).collect::<Vec<_>>();
+            let mut query: Query = template("SELECT * FROM input");
+            if let SetExpr::Select(select) = query.body.as_mut()
+                && let Some(from) = select.from.first_mut()
+                && let TableFactor::Table { name, .. } = &mut from.relation
+            {
+                *name = ObjectName::from(parts);
+            }
+            *body = *query.body;
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            table_as_select(left);
+            table_as_select(right);
+        }
+        _ => {}
+    }
 }
 
 /// `FETCH FIRST n ROWS ONLY` is `LIMIT n`.
@@ -295,104 +329,109 @@ fn object_function(expression: &Expr) -> Option<&'static str> {
     }
 }
 
-/// A string constant of a type whose text form DataFusion does not read.
-fn constant_of(text: &str, data_type: &DataType) -> Result<Option<Expr>> {
-    match data_type {
-        DataType::Bytea => bytea(text).map(Some),
-        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
-            array(text, Some(item)).map(Some)
-        }
-        DataType::Timestamp(..) => Ok(complete_timestamp(text).map(|complete| Expr::Cast {
-            kind: CastKind::DoubleColon,
-            expr: Box::new(string(complete)),
-            data_type: data_type.clone(),
-            array: false,
-            format: None,
-        })),
-        _ => Ok(None),
-    }
+/// A constant's text as an interval that the engine reads; texts of other types are read by their
+/// input functions when the query is planned. Windows need the interval before that.
+fn interval_of(text: &str) -> Result<Expr> {
+    Ok(Expr::Interval(ast::Interval {
+        value: Box::new(string(interval_text(text)?)),
+        leading_field: None,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    }))
 }
 
-/// A timestamp's text with what PostgreSQL lets one leave out (seconds, minutes of the zone) put
-/// in; `None` if nothing is missing, or for texts that are no such form.
-pub(crate) fn complete_timestamp(text: &str) -> Option<String> {
-    let trimmed = text.trim();
-    if trimmed.eq_ignore_ascii_case("epoch") {
-        return Some("1970-01-01 00:00:00+00:00".to_owned());
-    }
-    let (date, rest) = trimmed.split_once([' ', 'T'])?;
-    let rest = rest.trim();
-    let zone_at = rest.find(['+', '-', 'Z', 'z', ' ']).unwrap_or(rest.len());
-    let (time, zone) = rest.split_at(zone_at);
-    let zone = zone.trim();
-    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-    let time = match time.split(':').collect::<Vec<_>>()[..] {
-        [hour] if is_number(hour) && !hour.is_empty() => format!("{hour:0>2}:00:00"),
-        [hour, minute] if is_number(hour) && is_number(minute) => {
-            format!("{hour:0>2}:{minute}:00")
-        }
-        [hour, minute, second] => format!("{hour:0>2}:{minute}:{second}"),
-        _ => return None,
-    };
-    let zone = match zone.strip_prefix(['+', '-']) {
-        Some(hours) if is_number(hours) && hours.len() <= 2 => {
-            format!("{}{hours:0>2}:00", &zone[..1])
-        }
-        _ if zone.eq_ignore_ascii_case("utc") || zone.eq_ignore_ascii_case("gmt") => "Z".to_owned(),
-        _ => zone.to_owned(),
-    };
-    let complete = format!("{date} {time}{zone}");
-    (complete != trimmed).then_some(complete)
-}
-
-/// `'\x00ff'`, or PostgreSQL's older form with octal escapes.
-fn bytea(text: &str) -> Result<Expr> {
-    let invalid = || {
-        Error::new(
-            sqlstate::INVALID_TEXT,
-            "invalid input syntax for type bytea",
-        )
-    };
-    let hex = match text.strip_prefix("\\x") {
-        Some(digits) => {
-            let digits: String = digits.chars().filter(|c| !c.is_whitespace()).collect();
-            if !digits.len().is_multiple_of(2) || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-                return Err(Error::new(
-                    sqlstate::INVALID_PARAMETER_VALUE,
-                    "invalid hexadecimal data",
-                ));
-            }
-            digits
-        }
-        None => {
-            let mut bytes = Vec::new();
-            let mut rest = text.as_bytes();
-            while let [first, tail @ ..] = rest {
-                rest = tail;
-                if *first != b'\\' {
-                    bytes.push(*first);
-                    continue;
+/// The text itself where it is a list of numbers with units, which the engine reads as well.
+fn interval_text(text: &str) -> Result<String> {
+    let is_plain = {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        !words.is_empty()
+            && words.chunks(2).all(|pair| match pair {
+                [number, unit] => {
+                    number.parse::<i64>().is_ok()
+                        && unit.len() > 1
+                        && unit.bytes().all(|b| b.is_ascii_lowercase())
+                        && *unit != "ago"
                 }
-                match rest {
-                    [b'\\', tail @ ..] => {
-                        bytes.push(b'\\');
-                        rest = tail;
-                    }
-                    [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
-                        bytes.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
-                        rest = tail;
-                    }
-                    _ => return Err(invalid()),
-                }
-            }
-            bytes.iter().map(|b| format!("{b:02x}")).collect()
-        }
+                _ => false,
+            })
     };
-    Ok(Expr::value(Value::HexStringLiteral(hex)))
+    let interval = Interval::parse(text)?;
+    if is_plain {
+        return Ok(text.to_owned());
+    }
+    Ok(format!(
+        "{} months {} days {} microseconds",
+        interval.months, interval.days, interval.us
+    ))
 }
 
-/// `'{a,"b c",NULL}'`, one dimension, each element cast to the item type.
-fn array(text: &str, item: Option<&DataType>) -> Result<Expr> {
+/// `INTERVAL '1 day 02:03'`, `INTERVAL '5' MINUTE`.
+fn interval(interval: &mut ast::Interval) -> Result<()> {
+    let Some(text) = string_constant(&interval.value) else {
+        return Ok(());
+    };
+    let text = match &interval.leading_field {
+        None => text,
+        Some(field) if interval.last_field.is_none() && text.trim().parse::<f64>().is_ok() => {
+            format!("{} {}", text.trim(), field.to_string().to_ascii_lowercase())
+        }
+        Some(_) => return Ok(()),
+    };
+    interval.value = Box::new(string(interval_text(&text)?));
+    interval.leading_field = None;
+    Ok(())
+}
+
+/// A number with a fraction that is cast to a whole type: numeric in PostgreSQL, so halves go
+/// away from zero, and not to the even number as for the double precision that it is here.
+fn whole_number(text: &str) -> Option<String> {
+    let (whole, fraction) = text.split_once('.')?;
+    let is_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(fraction) {
+        return None;
+    }
+    let value: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let up = fraction.as_bytes().first().is_some_and(|d| *d >= b'5');
+    Some(value.checked_add(u64::from(up))?.to_string())
+}
+
+fn is_whole(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::SmallInt(_)
+            | DataType::Int2(_)
+            | DataType::Int(_)
+            | DataType::Integer(_)
+            | DataType::Int4(_)
+            | DataType::BigInt(_)
+            | DataType::Int8(_)
+    )
+}
+
+/// `row_number()` and its like are bigint; the engine counts without a sign.
+const RANKS: &[&str] = &["row_number", "rank", "dense_rank"];
+
+/// A ranking window function as bigint.
+fn rank(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    if function.over.is_none() || !RANKS.contains(&last_part(&function.name).as_str()) {
+        return;
+    }
+    let inner = take(expression);
+    *expression = Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(inner),
+        data_type: DataType::BigInt(None),
+        array: false,
+        format: None,
+    };
+}
+
+/// `'{a,"b c",NULL}'`, one dimension, as `ARRAY['a', 'b c', NULL]`.
+fn array(text: &str) -> Result<Expr> {
     let malformed = || {
         Error::new(
             sqlstate::INVALID_TEXT,
@@ -404,37 +443,12 @@ fn array(text: &str, item: Option<&DataType>) -> Result<Expr> {
         .strip_prefix('{')
         .and_then(|t| t.strip_suffix('}'))
         .ok_or_else(malformed)?;
-    let elements = array_elements(body).ok_or_else(malformed)?;
-    let typed = |e: Expr| match item {
-        None => e,
-        Some(item) => Expr::Cast {
-            kind: CastKind::DoubleColon,
-            expr: Box::new(e),
-            data_type: item.clone(),
-            array: false,
-            format: None,
-        },
-    };
-    let is_empty = elements.is_empty();
-    let elem = elements
+    let elem = array_elements(body)
+        .ok_or_else(malformed)?
         .into_iter()
-        .map(|e| typed(e.map_or_else(|| Expr::value(Value::Null), string)))
+        .map(|e| e.map_or_else(|| Expr::value(Value::Null), string))
         .collect();
-    let literal = Expr::Array(ast::Array { elem, named: true });
-    Ok(match item {
-        // An array of nothing has a type only through the cast.
-        Some(item) if is_empty => Expr::Cast {
-            kind: CastKind::DoubleColon,
-            expr: Box::new(literal),
-            data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(
-                Box::new(item.clone()),
-                None,
-            )),
-            array: false,
-            format: None,
-        },
-        _ => literal,
-    })
+    Ok(Expr::Array(ast::Array { elem, named: true }))
 }
 
 /// Elements of an array literal's inside; `None` for NULL. `None` as a whole: malformed.

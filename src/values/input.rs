@@ -325,12 +325,12 @@ fn out_of_range(type_name: &str) -> Error {
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes)
-        .map_err(|e| crate::server::frontend::invalid_utf8(&bytes[e.valid_up_to()..]))
+        .map_err(|e| super::invalid_utf8(&bytes[e.valid_up_to()..]))
 }
 
 fn checked_text(text: &str) -> Result<&str> {
     match text.contains('\0') {
-        true => Err(crate::server::frontend::invalid_utf8(&[0])),
+        true => Err(super::invalid_utf8(&[0])),
         false => Ok(text),
     }
 }

@@ -153,6 +153,10 @@ fn parse_units(text: &str) -> Option<Interval> {
             interval.us = interval.us.checked_add(clock_us(token)?)?;
             continue;
         }
+        if let Some(months) = year_month(token) {
+            interval.months = interval.months.checked_add(months?)?;
+            continue;
+        }
         let number_end = token
             .find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.')))
             .unwrap_or(token.len());
@@ -165,6 +169,8 @@ fn parse_units(text: &str) -> Option<Interval> {
                     false => tokens.next()?,
                 }
             }
+            // `1 02:03:04`
+            ("", Some(next)) if next.contains(':') => "day",
             ("", _) => "second",
             (attached, _) => attached,
         };
@@ -181,6 +187,28 @@ fn parse_units(text: &str) -> Option<Interval> {
         interval.us = interval.us.checked_neg()?;
     }
     seen.then_some(interval)
+}
+
+/// The SQL standard's `[-]years-months`, in months; the inner `None`: too many, or more than 11.
+fn year_month(token: &str) -> Option<Option<i32>> {
+    let (negative, unsigned) = match token.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, token.strip_prefix('+').unwrap_or(token)),
+    };
+    let (years, months) = unsigned.split_once('-')?;
+    let are_digits = [years, months]
+        .iter()
+        .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    if !are_digits {
+        return None;
+    }
+    let total = || -> Option<i32> {
+        let years: i32 = years.parse().ok()?;
+        let months: i32 = months.parse().ok().filter(|m| *m < 12)?;
+        let total = years.checked_mul(12)?.checked_add(months)?;
+        Some(if negative { -total } else { total })
+    };
+    Some(total())
 }
 
 /// `[-]hh:mm[:ss[.f]]` in microseconds.

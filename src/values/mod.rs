@@ -191,7 +191,7 @@ pub(crate) fn decode_parameter(
         (None, _) => builder.append_null(),
         (Some(bytes), Format::Text) => {
             let text = std::str::from_utf8(bytes)
-                .map_err(|e| super::frontend::invalid_utf8(&bytes[e.valid_up_to()..]))?;
+                .map_err(|e| invalid_utf8(&bytes[e.valid_up_to()..]))?;
             builder.append_text(text)?;
         }
         (Some(bytes), Format::Binary) => {
@@ -208,4 +208,16 @@ pub(crate) fn decode_parameter(
         }
     }
     Ok(ScalarValue::try_from_array(&builder.finish(), 0)?)
+}
+
+/// 22021 for bytes that are not UTF-8.
+pub(crate) fn invalid_utf8(bytes: &[u8]) -> Error {
+    let shown: Vec<String> = bytes.iter().take(3).map(|b| format!("0x{b:02x}")).collect();
+    Error::new(
+        sqlstate::INVALID_ENCODING,
+        format!(
+            "invalid byte sequence for encoding \"UTF8\": {}",
+            shown.join(" ")
+        ),
+    )
 }
