@@ -445,8 +445,16 @@ impl Engine {
         let Some(SourceRange { start, end }) = range else {
             return Ok(futures::stream::empty().boxed());
         };
-        let chunks = source.read_range(0, &SourceRange { start, end }, projection).await?;
-        Ok(chunks.map(|chunk| Ok(chunk?.changes.rows().clone())).boxed())
+        let all: Vec<usize> = (0..object.columns().len()).collect();
+        let decodes_text = opening::decodes_text(object);
+        let read = if decodes_text { &all } else { projection };
+        let chunks = source.read_range(0, &SourceRange { start, end }, read).await?;
+        let projection = projection.to_vec();
+        let rows = chunks.map(move |chunk| {
+            let rows = chunk?.changes.rows().clone();
+            Ok(if decodes_text { rows.project(&projection)? } else { rows })
+        });
+        Ok(rows.boxed())
     }
 
     /// State of everything, for the system tables; never blocks on a pipeline.
