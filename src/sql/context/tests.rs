@@ -421,6 +421,12 @@ async fn texts_are_read_and_written_as_postgres_does() {
             "100000|-Infinity|1e+20|1e-07",
         ),
         ("SELECT 2.5::int, -2.5::int, 2.4::bigint", "3|-3|2"),
+        ("SELECT 'abc'::varchar(2), 'é1x'::character varying(2), 12345::varchar(3)", "ab|é1|123"),
+        ("SELECT mod(7, 4), mod(-7, 4), mod(1 + 6, 2 + 2)", "3|-3|3"),
+        (
+            "SELECT extract(second from timestamp '2024-01-01 00:00:01.5'), extract(milliseconds from timestamp '2024-01-01 00:00:01.5')",
+            "1.5|1500.0",
+        ),
         (
             "SELECT timestamptz '2024-02-03 10:00+02'::text, time '10:00'::text, true::text",
             "2024-02-03 08:00:00+00|10:00:00|true",
