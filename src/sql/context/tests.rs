@@ -443,6 +443,9 @@ async fn texts_are_read_and_written_as_postgres_does() {
         ("SELECT '{1'::int[]", "22P02"),
         ("SELECT '{1,}'::int[]", "22P02"),
         ("SELECT '{'::json", "22P02"),
+        ("SELECT 1 AS a ORDER BY 5", "42P10"),
+        ("SELECT 1 AS a WHERE count(*) > 1", "42803"),
+        ("SELECT 1 AS a LIMIT -1", "2201W"),
     ] {
         assert_eq!(error(sql).await.sqlstate(), state, "{sql}");
     }
