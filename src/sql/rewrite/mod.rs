@@ -5,12 +5,14 @@
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
 //! - [`postgres`]: operators, casts and literals
+//! - [`rows`]: comparisons of rows, member by member
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
 
 mod names;
 mod postgres;
+mod rows;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -133,6 +135,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        rows::compare_members(expression);
         into_flow(postgres::after_children(expression))
     }
 }

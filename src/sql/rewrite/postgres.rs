@@ -1,9 +1,8 @@
 //! PostgreSQL's operators, casts and literals that DataFusion does not know.
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident,
-    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value,
-    ValueWithSpan,
+    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident, ObjectName, Query,
+    SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, ValueWithSpan,
 };
 
 use super::{call, string, template};
@@ -397,7 +396,11 @@ fn whole_number(text: &str) -> Option<String> {
     if !is_digits(whole) || !is_digits(fraction) {
         return None;
     }
-    let value: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let value: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     let up = fraction.as_bytes().first().is_some_and(|d| *d >= b'5');
     Some(value.checked_add(u64::from(up))?.to_string())
 }
