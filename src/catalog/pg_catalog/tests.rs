@@ -464,7 +464,8 @@ async fn correlated_subqueries_over_the_catalog_run_row_by_row() {
         .await,
         ["totals|~"]
     );
-    let frame = context()
+    let context = context();
+    let frame = context
         .sql(
             "SELECT (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid)
              FROM pg_catalog.pg_namespace n",
