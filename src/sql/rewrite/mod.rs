@@ -4,12 +4,14 @@
 //!
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
+//! - [`joins`]: the merged columns of a full join with USING
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
 
+mod joins;
 mod names;
 mod postgres;
 mod rows;
@@ -123,6 +125,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
+        joins::merge_full_using(select);
         ControlFlow::Continue(())
     }
 
