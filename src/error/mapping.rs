@@ -583,6 +583,24 @@ fn wrong_structure(text: &str) -> Option<Error> {
             ),
         ));
     }
+    if text.contains("Aggregate functions are not allowed in the WHERE") {
+        return Some(Error::new(
+            sqlstate::GROUPING_ERROR,
+            "aggregate functions are not allowed in WHERE",
+        ));
+    }
+    if let Some(position) = between(text, "Order by column out of bounds, specified: ", ",") {
+        return Some(no_such_position("ORDER BY", position));
+    }
+    if let Some(position) = between(text, "Cannot find column with position ", " in SELECT") {
+        return Some(no_such_position("GROUP BY", position));
+    }
+    if text.contains("LIMIT must be >= 0") {
+        return Some(Error::new(
+            sqlstate::INVALID_ROW_COUNT_IN_LIMIT,
+            "LIMIT must not be negative",
+        ));
+    }
     if text.contains("require unique expression names") {
         return Some(Error::new(
             sqlstate::DUPLICATE_COLUMN,
@@ -610,6 +628,13 @@ fn wrong_structure(text: &str) -> Option<Error> {
         ));
     }
     None
+}
+
+fn no_such_position(clause: &str, position: &str) -> Error {
+    Error::new(
+        sqlstate::INVALID_COLUMN_REFERENCE,
+        format!("{clause} position {position} is not in select list"),
+    )
 }
 
 #[cfg(test)]

@@ -14,12 +14,12 @@ use super::copy::{Decoder, Encoder};
 use super::frontend::FrontendMessage;
 use super::port::SessionPort;
 use super::rows::detached;
-use crate::values::types::WireType;
-use crate::values::{Format, RowEncoder};
 use super::wire::{FLUSH_BYTES, WireResult};
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 use crate::session::CopyIn;
 use crate::sql::statement::{CopyFormat, CopyStatement};
+use crate::values::types::WireType;
+use crate::values::{Format, RowEncoder};
 
 impl<R, W, P> Connection<R, W, P>
 where

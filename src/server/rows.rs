@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use crate::values::types::WireType;
-use crate::values::{Format, OutputSettings, RowEncoder};
 use super::wire::{FLUSH_BYTES, Wire, WireResult, panic_error};
 use crate::error::{Error, ErrorKind, Result, sqlstate};
+use crate::values::types::WireType;
+use crate::values::{Format, OutputSettings, RowEncoder};
 
 /// Encoded rows wait at most this long.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);

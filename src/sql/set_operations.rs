@@ -51,7 +51,12 @@ fn is_counted(join: &Join) -> bool {
         && join.filter.is_none()
         && join.on.len() == join.left.schema().fields().len();
     // A plan may be analyzed twice.
-    let is_done = join.left.schema().fields().last().is_some_and(|f| f.name() == COPY);
+    let is_done = join
+        .left
+        .schema()
+        .fields()
+        .last()
+        .is_some_and(|f| f.name() == COPY);
     is_set_operation && !is_done && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
 }
 
@@ -93,7 +98,9 @@ fn numbered(plan: LogicalPlan, keys: Vec<Expr>) -> DataFusionResult<LogicalPlan>
         .map(Expr::Column)
         .collect();
     let number = row_number().partition_by(keys).build()?;
-    let windowed = LogicalPlanBuilder::from(plan).window(vec![number])?.build()?;
+    let windowed = LogicalPlanBuilder::from(plan)
+        .window(vec![number])?
+        .build()?;
     let number = windowed
         .schema()
         .columns()

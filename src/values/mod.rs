@@ -190,8 +190,8 @@ pub(crate) fn decode_parameter(
     match (value, format) {
         (None, _) => builder.append_null(),
         (Some(bytes), Format::Text) => {
-            let text = std::str::from_utf8(bytes)
-                .map_err(|e| invalid_utf8(&bytes[e.valid_up_to()..]))?;
+            let text =
+                std::str::from_utf8(bytes).map_err(|e| invalid_utf8(&bytes[e.valid_up_to()..]))?;
             builder.append_text(text)?;
         }
         (Some(bytes), Format::Binary) => {

@@ -7,9 +7,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, new_null_array,
-};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, new_null_array};
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type};
 

@@ -56,7 +56,13 @@ impl Returning {
     pub fn schema(&self, target: &Target, query: &SchemaRef) -> SchemaRef {
         let first = query.fields().len() - self.others.len();
         let others = query.fields()[first..].iter().cloned();
-        let fields: Vec<_> = target.schema.fields().iter().cloned().chain(others).collect();
+        let fields: Vec<_> = target
+            .schema
+            .fields()
+            .iter()
+            .cloned()
+            .chain(others)
+            .collect();
         Arc::new(Schema::new(fields))
     }
 
@@ -77,15 +83,13 @@ fn name_of(at: usize) -> String {
 fn take_others(target: &Target, item: &mut SelectItem, others: Vec<Expr>) -> Result<Vec<Expr>> {
     match item {
         SelectItem::Wildcard(_) => {
-            return Err(Error::unsupported(
-                "RETURNING * with further relations is not supported",
-            )
-            .hint("Name the columns to be returned."));
+            return Err(
+                Error::unsupported("RETURNING * with further relations is not supported")
+                    .hint("Name the columns to be returned."),
+            );
         }
         // A column keeps its name, whatever takes its place.
-        SelectItem::UnnamedExpr(
-            column @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_)),
-        ) => {
+        SelectItem::UnnamedExpr(column @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) => {
             let alias = match &*column {
                 Expr::CompoundIdentifier(parts) => parts.last().cloned(),
                 Expr::Identifier(name) => Some(name.clone()),

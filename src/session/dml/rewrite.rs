@@ -117,10 +117,10 @@ fn columns_of_subquery(query: &ast::Query, count: usize) -> Result<Vec<Expr>> {
         )
     });
     if has_wildcard || select.distinct.is_some() {
-        return Err(Error::unsupported(
-            "SET (columns) = (subquery) takes neither * nor DISTINCT",
-        )
-        .hint("Name the columns, and put the DISTINCT into a subquery in FROM."));
+        return Err(
+            Error::unsupported("SET (columns) = (subquery) takes neither * nor DISTINCT")
+                .hint("Name the columns, and put the DISTINCT into a subquery in FROM."),
+        );
     }
     if select.projection.len() != count {
         return Err(Error::new(
@@ -214,8 +214,13 @@ pub(super) async fn update(
     }
     let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
     let rows_kept = (kept_schema, kept);
-    let returning =
-        super::returning(&dml.planning(), &target, returning.items.as_ref(), rows_kept).await?;
+    let returning = super::returning(
+        &dml.planning(),
+        &target,
+        returning.items.as_ref(),
+        rows_kept,
+    )
+    .await?;
     let base = dml.transaction.view().position();
     dml.transaction.add(&layout, layer, base);
     Ok(DmlResult { rows, returning })
@@ -294,8 +299,13 @@ pub(super) async fn delete(dml: &mut DmlContext<'_>, statement: &ast::Delete) ->
     }
     let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
     let rows_kept = (kept_schema, kept);
-    let returning =
-        super::returning(&dml.planning(), &target, returning.items.as_ref(), rows_kept).await?;
+    let returning = super::returning(
+        &dml.planning(),
+        &target,
+        returning.items.as_ref(),
+        rows_kept,
+    )
+    .await?;
     let base = dml.transaction.view().position();
     dml.transaction.add(&layout, layer, base);
     Ok(DmlResult { rows, returning })

@@ -411,7 +411,10 @@ async fn texts_are_read_and_written_as_postgres_does() {
             "SELECT array_to_string('{1,\"2\",NULL}'::int[], ','), '{}'::int[]",
             "1,2|[]",
         ),
-        ("SELECT '1e5'::numeric(10,2), ' 12 '::int, '-1.5'::real", "100000.00|12|-1.5"),
+        (
+            "SELECT '1e5'::numeric(10,2), ' 12 '::int, '-1.5'::real",
+            "100000.00|12|-1.5",
+        ),
         (
             "SELECT ts::text, 'x' || ts, concat(ts) FROM (VALUES (timestamp '2024-01-01 00:19:00.5')) t(ts)",
             "2024-01-01 00:19:00.5|x2024-01-01 00:19:00.5|2024-01-01 00:19:00.5",
@@ -421,6 +424,15 @@ async fn texts_are_read_and_written_as_postgres_does() {
             "100000|-Infinity|1e+20|1e-07",
         ),
         ("SELECT 2.5::int, -2.5::int, 2.4::bigint", "3|-3|2"),
+        (
+            "SELECT 'abc'::varchar(2), 'é1x'::character varying(2), 12345::varchar(3)",
+            "ab|é1|123",
+        ),
+        ("SELECT mod(7, 4), mod(-7, 4), mod(1 + 6, 2 + 2)", "3|-3|3"),
+        (
+            "SELECT extract(second from timestamp '2024-01-01 00:00:01.5'), extract(milliseconds from timestamp '2024-01-01 00:00:01.5')",
+            "1.5|1500.0",
+        ),
         (
             "SELECT timestamptz '2024-02-03 10:00+02'::text, time '10:00'::text, true::text",
             "2024-02-03 08:00:00+00|10:00:00|true",
@@ -437,6 +449,9 @@ async fn texts_are_read_and_written_as_postgres_does() {
         ("SELECT '{1'::int[]", "22P02"),
         ("SELECT '{1,}'::int[]", "22P02"),
         ("SELECT '{'::json", "22P02"),
+        ("SELECT 1 AS a ORDER BY 5", "42P10"),
+        ("SELECT 1 AS a WHERE count(*) > 1", "42803"),
+        ("SELECT 1 AS a LIMIT -1", "2201W"),
     ] {
         assert_eq!(error(sql).await.sqlstate(), state, "{sql}");
     }
@@ -444,8 +459,10 @@ async fn texts_are_read_and_written_as_postgres_does() {
 
 #[tokio::test]
 async fn set_operations_with_all_count_copies() {
-    const LEFT: &str = "SELECT * FROM (VALUES (1, 'a'), (1, 'a'), (2, NULL), (2, NULL), (3, 'c')) l(i, t)";
-    const RIGHT: &str = "SELECT * FROM (VALUES (1, 'a'), (2, NULL), (2, NULL), (2, NULL), (4, 'd')) r(i, t)";
+    const LEFT: &str =
+        "SELECT * FROM (VALUES (1, 'a'), (1, 'a'), (2, NULL), (2, NULL), (3, 'c')) l(i, t)";
+    const RIGHT: &str =
+        "SELECT * FROM (VALUES (1, 'a'), (2, NULL), (2, NULL), (2, NULL), (4, 'd')) r(i, t)";
     for (operation, expected) in [
         ("EXCEPT ALL", "1|a 3|c"),
         ("INTERSECT ALL", "1|a 2|NULL 2|NULL"),
@@ -465,8 +482,14 @@ async fn set_operations_with_all_count_copies() {
 #[tokio::test]
 async fn rounded_numerics_compare() {
     for (sql, expected) in [
-        ("SELECT round(1.5::numeric, 3) >= 1.25::numeric(10,2)", "true"),
-        ("SELECT round(1.4567::numeric(10,4), 2), round(1.5::numeric(3,1))", "1.46|2"),
+        (
+            "SELECT round(1.5::numeric, 3) >= 1.25::numeric(10,2)",
+            "true",
+        ),
+        (
+            "SELECT round(1.4567::numeric(10,4), 2), round(1.5::numeric(3,1))",
+            "1.46|2",
+        ),
         (
             "SELECT round(avg(a)::numeric, 4) > 2.99::numeric(10,2) FROM (VALUES (3), (4)) t(a)",
             "true",
@@ -487,21 +510,54 @@ async fn subqueries_are_values_with_three_states() {
     const U2: &str = "(VALUES (1, 5), (2, NULL)) u2(id, b)";
     const W: &str = "(VALUES (1, 1), (5, 5), (NULL, 2)) w(b, id)";
     for (sql, expected) in [
-        (format!("SELECT id FROM {U1} WHERE 4 NOT IN (SELECT b FROM {U2})"), ""),
-        (format!("SELECT id FROM {U1} WHERE abs(4) NOT IN (SELECT b FROM {U2})"), ""),
-        (format!("SELECT id FROM {U1} WHERE 4 NOT IN (SELECT id FROM {U2}) ORDER BY id"), "1 2 3"),
-        (format!("SELECT id FROM {U1} WHERE NULL::bigint NOT IN (SELECT b FROM {U2})"), ""),
-        (format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT id FROM {U2})"), "3"),
-        (format!("SELECT id FROM {U1} WHERE (b IN (SELECT b FROM {U2})) IS NULL ORDER BY id"), "1 2 3"),
-        (format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT b FROM {U2}) OR id = 7"), ""),
-        (format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT id FROM {U2}) OR id = 2 ORDER BY id"), "2 3"),
-        (format!("SELECT id FROM {U1} WHERE NOT (b IN (SELECT b FROM {U2}) AND id > 0)"), ""),
         (
-            format!("SELECT id FROM {U1} WHERE (b NOT IN (SELECT b FROM {U2})) IS NOT TRUE ORDER BY id"),
+            format!("SELECT id FROM {U1} WHERE 4 NOT IN (SELECT b FROM {U2})"),
+            "",
+        ),
+        (
+            format!("SELECT id FROM {U1} WHERE abs(4) NOT IN (SELECT b FROM {U2})"),
+            "",
+        ),
+        (
+            format!("SELECT id FROM {U1} WHERE 4 NOT IN (SELECT id FROM {U2}) ORDER BY id"),
             "1 2 3",
         ),
         (
-            format!("SELECT id, b IN (SELECT b FROM {U2}), b IN (SELECT id FROM {U2}) FROM {U1} ORDER BY id"),
+            format!("SELECT id FROM {U1} WHERE NULL::bigint NOT IN (SELECT b FROM {U2})"),
+            "",
+        ),
+        (
+            format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT id FROM {U2})"),
+            "3",
+        ),
+        (
+            format!("SELECT id FROM {U1} WHERE (b IN (SELECT b FROM {U2})) IS NULL ORDER BY id"),
+            "1 2 3",
+        ),
+        (
+            format!("SELECT id FROM {U1} WHERE b NOT IN (SELECT b FROM {U2}) OR id = 7"),
+            "",
+        ),
+        (
+            format!(
+                "SELECT id FROM {U1} WHERE b NOT IN (SELECT id FROM {U2}) OR id = 2 ORDER BY id"
+            ),
+            "2 3",
+        ),
+        (
+            format!("SELECT id FROM {U1} WHERE NOT (b IN (SELECT b FROM {U2}) AND id > 0)"),
+            "",
+        ),
+        (
+            format!(
+                "SELECT id FROM {U1} WHERE (b NOT IN (SELECT b FROM {U2})) IS NOT TRUE ORDER BY id"
+            ),
+            "1 2 3",
+        ),
+        (
+            format!(
+                "SELECT id, b IN (SELECT b FROM {U2}), b IN (SELECT id FROM {U2}) FROM {U1} ORDER BY id"
+            ),
             "1|NULL|true 2|NULL|NULL 3|NULL|false",
         ),
         (
@@ -509,18 +565,67 @@ async fn subqueries_are_values_with_three_states() {
             "1|NULL NULL|NULL 5|true",
         ),
         (
-            format!("SELECT b IN (SELECT b FROM {U2} WHERE false), b NOT IN (SELECT b FROM {U2} WHERE false) FROM {W}"),
+            format!(
+                "SELECT b IN (SELECT b FROM {U2} WHERE false), b NOT IN (SELECT b FROM {U2} WHERE false) FROM {W}"
+            ),
             "false|true false|true false|true",
         ),
         (
-            format!("SELECT id, EXISTS (SELECT * FROM {U2} WHERE u2.id = u1.id) FROM {U1} ORDER BY id"),
+            format!(
+                "SELECT id, EXISTS (SELECT * FROM {U2} WHERE u2.id = u1.id) FROM {U1} ORDER BY id"
+            ),
             "1|true 2|true 3|false",
         ),
         (
-            format!("SELECT id, NOT EXISTS (SELECT * FROM {U2} WHERE u2.b = u1.b) FROM {U1} ORDER BY id"),
+            format!(
+                "SELECT id, NOT EXISTS (SELECT * FROM {U2} WHERE u2.b = u1.b) FROM {U1} ORDER BY id"
+            ),
             "1|true 2|true 3|true",
         ),
     ] {
         assert_eq!(values(&sql).await, expected, "{sql}");
     }
+}
+
+#[tokio::test]
+async fn rows_compare_by_their_members() {
+    const ROWS: &str =
+        "(VALUES (1, 1, 2), (2, NULL, 1), (3, NULL, 2), (4, NULL, NULL)) t(id, a, b)";
+    for (condition, expected) in [
+        ("(a, b) = (1, 2)", "1|true 2|false 3|NULL 4|NULL"),
+        ("(a, b) <> (1, 2)", "1|false 2|true 3|NULL 4|NULL"),
+        ("(b, a) < (2, 5)", "1|true 2|true 3|NULL 4|NULL"),
+        ("ROW(a, b) IS NULL", "1|false 2|false 3|false 4|true"),
+        ("(a, b) IS NOT NULL", "1|true 2|false 3|false 4|false"),
+        ("(a, b) IN ((1, 2), (1, 1))", "1|true 2|NULL 3|NULL 4|NULL"),
+        (
+            "(a, b) NOT IN ((5, 5), (1, 7))",
+            "1|true 2|true 3|true 4|NULL",
+        ),
+    ] {
+        let sql = format!("SELECT id, {condition} FROM {ROWS} ORDER BY id");
+        assert_eq!(values(&sql).await, expected, "{condition}");
+    }
+    assert_eq!(
+        values("SELECT x.id FROM (VALUES (1, 1, 9), (2, 7, 9), (3, NULL, 9), (4, NULL, 8)) x(id, a, f) WHERE a NOT IN (SELECT a FROM (VALUES (1, 9), (2, 9)) y(a, f) WHERE y.f = x.f) ORDER BY id").await,
+        "2 4"
+    );
+}
+
+#[tokio::test]
+async fn full_joins_merge_columns() {
+    const FROM: &str = "FROM (VALUES (1, 'a'), (2, 'b')) x(id, s) FULL JOIN (VALUES (2, 'c'), (3, 'd')) y(id, s) USING (id)";
+    for (select, expected) in [
+        ("id, x.s, y.s AS t", "1|a|NULL 2|b|c 3|NULL|d"),
+        ("x.id, y.id AS other", "1|NULL 2|2 NULL|3"),
+        ("id + 1 AS next", "2 3 4"),
+        ("*", "1|a|NULL 2|b|c 3|NULL|d"),
+    ] {
+        let sql = format!("SELECT {select} {FROM} ORDER BY 1");
+        assert_eq!(values(&sql).await, expected, "{select}");
+    }
+    assert_eq!(
+        values(&format!("SELECT id, count(*) {FROM} WHERE id > 1 GROUP BY id ORDER BY id")).await,
+        "2|1 3|1"
+    );
 }

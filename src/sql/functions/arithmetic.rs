@@ -92,8 +92,8 @@ impl CheckedArithmeticRule {
         let names = NamePreserver::new(&plan);
         plan.map_expressions(|expression| {
             let name = names.save(&expression);
-            let rewritten = expression
-                .transform_up(|e| Ok(self.rewrite_expression(e, &schema, time_zone)))?;
+            let rewritten =
+                expression.transform_up(|e| Ok(self.rewrite_expression(e, &schema, time_zone)))?;
             Ok(rewritten.update_data(|e| name.restore(e)))
         })?
         .map_data(LogicalPlan::recompute_schema)

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
-use datafusion::arrow::compute::{and, is_not_null, nullif, not, prep_null_mask_filter};
+use datafusion::arrow::compute::{and, is_not_null, not, nullif, prep_null_mask_filter};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
 use datafusion::functions_aggregate::sum::Sum;
@@ -22,7 +22,9 @@ use crate::error::{Error, sqlstate};
 
 /// `sum`
 pub(crate) fn sum() -> Arc<AggregateUDF> {
-    Arc::new(AggregateUDF::new_from_impl(CheckedSum { inner: Sum::new() }))
+    Arc::new(AggregateUDF::new_from_impl(CheckedSum {
+        inner: Sum::new(),
+    }))
 }
 
 fn out_of_range() -> Error {

@@ -4,13 +4,17 @@
 //!
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
+//! - [`joins`]: the merged columns of a full join with USING
 //! - [`postgres`]: operators, casts and literals
+//! - [`rows`]: comparisons of rows, member by member
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
 
+mod joins;
 mod names;
 mod postgres;
+mod rows;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -121,6 +125,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
+        joins::merge_full_using(select);
         ControlFlow::Continue(())
     }
 
@@ -133,6 +138,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        rows::compare_members(expression);
         into_flow(postgres::after_children(expression))
     }
 }

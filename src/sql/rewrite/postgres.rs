@@ -1,9 +1,8 @@
 //! PostgreSQL's operators, casts and literals that DataFusion does not know.
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident,
-    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value,
-    ValueWithSpan,
+    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident, ObjectName, Query,
+    SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, ValueWithSpan,
 };
 
 use super::{call, string, template};
@@ -28,6 +27,7 @@ const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role"];
 /// Functions under their PostgreSQL names, where DataFusion has them under another.
 const SYNONYMS: &[(&str, &str)] = &[
     ("every", "bool_and"),
+    ("variance", "var_samp"),
     ("transaction_timestamp", "now"),
     ("statement_timestamp", "now"),
 ];
@@ -96,8 +96,13 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
                 return array_of_subquery(expression);
             }
             rank(expression);
+            modulo(expression);
         }
-        Expr::Cast { .. } => cast(expression),
+        Expr::Cast { .. } => {
+            cast(expression);
+            shorten(expression);
+        }
+        Expr::Extract { .. } => seconds(expression),
         Expr::Like { .. } | Expr::ILike { .. } => escape(expression)?,
         Expr::SimilarTo { .. } => similar_to(expression)?,
         Expr::AtTimeZone {
@@ -391,7 +396,11 @@ fn whole_number(text: &str) -> Option<String> {
     if !is_digits(whole) || !is_digits(fraction) {
         return None;
     }
-    let value: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let value: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     let up = fraction.as_bytes().first().is_some_and(|d| *d >= b'5');
     Some(value.checked_add(u64::from(up))?.to_string())
 }
@@ -409,6 +418,94 @@ fn is_whole(data_type: &DataType) -> bool {
     )
 }
 
+/// `mod(a, b)` is `a % b`.
+fn modulo(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let FunctionArguments::List(list) = &function.args else {
+        return;
+    };
+    let operands: Vec<Expr> = list
+        .args
+        .iter()
+        .filter_map(|argument| match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e.clone()),
+            _ => None,
+        })
+        .collect();
+    if let ("mod", [left, right]) = (last_part(&function.name).as_str(), operands.as_slice()) {
+        *expression = binary(
+            Expr::Nested(Box::new(left.clone())),
+            BinaryOperator::Modulo,
+            Expr::Nested(Box::new(right.clone())),
+        );
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::Nested(Box::new(Expr::BinaryOp {
+        left: Box::new(left),
+        op,
+        right: Box::new(right),
+    }))
+}
+
+fn cast_to(expression: Expr, data_type: DataType) -> Expr {
+    Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(expression),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
+/// Seconds and milliseconds have a fraction; the engine's are whole, only its microseconds tell all.
+fn seconds(expression: &mut Expr) {
+    let Expr::Extract { field, expr, .. } = expression else {
+        return;
+    };
+    let unit = match field {
+        ast::DateTimeField::Second | ast::DateTimeField::Seconds => "1000000.0",
+        ast::DateTimeField::Millisecond | ast::DateTimeField::Milliseconds => "1000.0",
+        _ => return,
+    };
+    let microseconds = call("date_part", vec![string("microsecond"), take(expr)]);
+    *expression = binary(
+        cast_to(microseconds, DataType::DoublePrecision),
+        BinaryOperator::Divide,
+        Expr::value(Value::Number(unit.to_owned(), false)),
+    );
+}
+
+/// A cast to `varchar(n)` or `char(n)` cuts what is longer.
+fn shorten(expression: &mut Expr) {
+    let length = match expression {
+        Expr::Cast {
+            data_type:
+                DataType::Varchar(Some(length))
+                | DataType::CharacterVarying(Some(length))
+                | DataType::Char(Some(length))
+                | DataType::Character(Some(length)),
+            ..
+        } => *length,
+        _ => return,
+    };
+    if let ast::CharacterLength::IntegerLength { length, .. } = length {
+        let text = cast_to(take_operand(expression), DataType::Text);
+        let length = Expr::value(Value::Number(length.to_string(), false));
+        *expression = call("left", vec![text, length]);
+    }
+}
+
+fn take_operand(cast: &mut Expr) -> Expr {
+    match cast {
+        Expr::Cast { expr, .. } => take(expr),
+        other => take(other),
+    }
+}
+
 /// `row_number()` and its like are bigint; the engine counts without a sign.
 const RANKS: &[&str] = &["row_number", "rank", "dense_rank"];
 
@@ -420,14 +517,7 @@ fn rank(expression: &mut Expr) {
     if function.over.is_none() || !RANKS.contains(&last_part(&function.name).as_str()) {
         return;
     }
-    let inner = take(expression);
-    *expression = Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(inner),
-        data_type: DataType::BigInt(None),
-        array: false,
-        format: None,
-    };
+    *expression = cast_to(take(expression), DataType::BigInt(None));
 }
 
 /// `'{a,"b c",NULL}'`, one dimension, as `ARRAY['a', 'b c', NULL]`.

@@ -1,0 +1,133 @@
+//! Comparisons of rows, member by member: `(a, b) = (1, 2)` is `a = 1 AND b = 2`, so that an
+//! unknown member makes the comparison unknown unless another decides it. The engine would compare
+//! structs, for which NULL is a value. Absent: a row on the left of a subquery.
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
+};
+
+use crate::sql::data_types::last_part;
+
+/// Rewrites one expression whose operands are rows.
+pub(super) fn compare_members(expression: &mut Expr) {
+    let compared = match expression {
+        Expr::BinaryOp { left, op, right } => match (members(left), members(right)) {
+            (Some(left), Some(right)) if left.len() == right.len() => compared(&left, op, &right),
+            _ => None,
+        },
+        Expr::IsNull(row) => members(row).map(|members| {
+            all(members
+                .into_iter()
+                .map(|member| Expr::IsNull(Box::new(member))))
+        }),
+        Expr::IsNotNull(row) => members(row).map(|members| {
+            all(members
+                .into_iter()
+                .map(|member| Expr::IsNotNull(Box::new(member))))
+        }),
+        Expr::InList {
+            expr,
+            list,
+            negated,
+        } => in_list(expr, list, *negated),
+        _ => None,
+    };
+    if let Some(compared) = compared {
+        *expression = Expr::Nested(Box::new(compared));
+    }
+}
+
+/// Members of `(a, b)` or `ROW(a, b)`.
+fn members(expression: &Expr) -> Option<Vec<Expr>> {
+    match expression {
+        Expr::Tuple(members) => Some(members.clone()),
+        Expr::Nested(inner) => members(inner),
+        Expr::Function(function) if last_part(&function.name) == "row" => {
+            let FunctionArguments::List(list) = &function.args else {
+                return None;
+            };
+            list.args
+                .iter()
+                .map(|argument| match argument {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(member)) => Some(member.clone()),
+                    _ => None,
+                })
+                .collect()
+        }
+        _ => None,
+    }
+}
+
+fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
+    use BinaryOperator as Op;
+    let (strict, at_end) = match op {
+        Op::Eq => return Some(equal(left, right)),
+        Op::NotEq => return Some(not(equal(left, right))),
+        Op::Lt => (Op::Lt, Op::Lt),
+        Op::LtEq => (Op::Lt, Op::LtEq),
+        Op::Gt => (Op::Gt, Op::Gt),
+        Op::GtEq => (Op::Gt, Op::GtEq),
+        _ => return None,
+    };
+    ordered(left, &strict, &at_end, right)
+}
+
+/// The first members that differ decide.
+fn ordered(
+    left: &[Expr],
+    strict: &BinaryOperator,
+    at_end: &BinaryOperator,
+    right: &[Expr],
+) -> Option<Expr> {
+    let ((first, left), (other, right)) = (left.split_first()?, right.split_first()?);
+    if left.is_empty() {
+        return Some(binary(first.clone(), at_end.clone(), other.clone()));
+    }
+    let rest = binary(
+        binary(first.clone(), BinaryOperator::Eq, other.clone()),
+        BinaryOperator::And,
+        ordered(left, strict, at_end, right)?,
+    );
+    let decided = binary(first.clone(), strict.clone(), other.clone());
+    Some(binary(decided, BinaryOperator::Or, rest))
+}
+
+fn in_list(row: &Expr, list: &[Expr], negated: bool) -> Option<Expr> {
+    let left = members(row)?;
+    let any = list
+        .iter()
+        .map(|other| {
+            let right = members(other).filter(|right| right.len() == left.len())?;
+            Some(equal(&left, &right))
+        })
+        .collect::<Option<Vec<_>>>()?
+        .into_iter()
+        .reduce(|a, b| binary(a, BinaryOperator::Or, b))?;
+    Some(if negated { not(any) } else { any })
+}
+
+fn equal(left: &[Expr], right: &[Expr]) -> Expr {
+    let pairs = left.iter().zip(right);
+    all(pairs.map(|(a, b)| binary(a.clone(), BinaryOperator::Eq, b.clone())))
+}
+
+fn all(conditions: impl Iterator<Item = Expr>) -> Expr {
+    conditions
+        .reduce(|a, b| binary(a, BinaryOperator::And, b))
+        .unwrap_or_else(|| Expr::value(Value::Boolean(true)))
+}
+
+fn not(condition: Expr) -> Expr {
+    Expr::UnaryOp {
+        op: UnaryOperator::Not,
+        expr: Box::new(condition),
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::Nested(Box::new(Expr::BinaryOp {
+        left: Box::new(left),
+        op,
+        right: Box::new(right),
+    }))
+}
