@@ -256,9 +256,9 @@ impl Bag {
                 wanted.append_value(keys.get(index));
             }
             let found = snapshot.get_many(self.table, &wanted.finish())?;
-            for index in start..end {
-                if found.is_valid(index - start) {
-                    weights[index] = decode_weight(found.value(index - start))?;
+            for (place, weight) in weights[start..end].iter_mut().enumerate() {
+                if found.is_valid(place) {
+                    *weight = decode_weight(found.value(place))?;
                 }
             }
         }

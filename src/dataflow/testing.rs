@@ -39,6 +39,7 @@ impl Random {
     }
 
     /// The next number.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -102,6 +103,15 @@ pub fn kvs_schema() -> SchemaRef {
         Field::new("s", DataType::Utf8, true),
     ]))
 }
+
+impl Default for Harness {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A row of [`kvs_schema`] and its weight.
+pub type WeightedRow = ((Option<i64>, Option<i64>, Option<String>), i64);
 
 impl Harness {
     /// A harness without relations.
@@ -427,7 +437,7 @@ impl RandomTable {
 }
 
 /// A change of rows of [`kvs_schema`] with their weights.
-pub fn kvs(entries: &[((Option<i64>, Option<i64>, Option<String>), i64)]) -> ChangeBatch {
+pub fn kvs(entries: &[WeightedRow]) -> ChangeBatch {
     let keys: Int64Array = entries.iter().map(|((k, _, _), _)| *k).collect();
     let values: Int64Array = entries.iter().map(|((_, v, _), _)| *v).collect();
     let texts: datafusion::arrow::array::StringArray =

@@ -37,9 +37,12 @@ struct List<'a> {
     array: &'a ArrayRef,
 }
 
+/// Start and length of a row's items.
+type RangeOf<'a> = Box<dyn Fn(usize) -> (usize, usize) + 'a>;
+
 impl<'a> List<'a> {
     fn of(array: &'a ArrayRef) -> Result<Self> {
-        let (values, range): (ArrayRef, Box<dyn Fn(usize) -> (usize, usize) + 'a>) =
+        let (values, range): (ArrayRef, RangeOf<'a>) =
             match array.data_type() {
                 DataType::List(_) => {
                     let list = array.as_list::<i32>();

@@ -316,10 +316,9 @@ impl Pipeline {
     async fn after_commit(&mut self, entry: &OffsetEntry) {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         for slot in &opened.slots {
-            if let Some(range) = entry.sources.get(&slot.relation) {
-                if let Err(e) = slot.source.acknowledge(entry.batch_id, &range.end).await {
-                    tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
-                }
+            let Some(range) = entry.sources.get(&slot.relation) else { continue };
+            if let Err(e) = slot.source.acknowledge(entry.batch_id, &range.end).await {
+                tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
             }
         }
         opened.checkpoint.retain_beside(self.settings.min_batches_to_retain, opened.state.cold_batch());
@@ -335,7 +334,7 @@ impl Pipeline {
     ) -> BatchFigures {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let sum = |f: fn(&crate::connectors::Backlog) -> Option<u64>| {
-            opened.slots.iter().map(|s| f(&s.backlog)).fold(Some(0u64), |a, b| Some(a? + b?))
+            opened.slots.iter().map(|s| f(&s.backlog)).sum::<Option<u64>>()
         };
         let counts = intake.per_relation.values();
         BatchFigures {
@@ -366,12 +365,9 @@ impl Pipeline {
             let mut f = ViewFigures::default();
             for input in &view.inputs {
                 f.input_rows += intake.per_relation.get(input).map_or(0, |c| c.rows);
-                f.input_rows += self
-                    .views
-                    .iter()
-                    .any(|v| v.object.name == *input)
-                    .then(|| result.output_rows.get(input).copied().unwrap_or(0))
-                    .unwrap_or(0);
+                if self.views.iter().any(|v| v.object.name == *input) {
+                    f.input_rows += result.output_rows.get(input).copied().unwrap_or(0);
+                }
             }
             f.input_rows += intake.fill_rows.get(&view.object.name).copied().unwrap_or(0);
             f.output_rows = result.output_rows.get(&view.object.name).copied().unwrap_or(0);

@@ -134,6 +134,10 @@ impl Pipeline {
         let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
         let mut views = Vec::new();
         for object in self.objects.clone() {
+            if !self.is_defined(&object) {
+                // Dropped a moment ago: the command that takes it out of here is on its way.
+                continue;
+            }
             let plan = self.plan(&object).await?;
             let entry = ViewEntry::new(object, &plan);
             self.remember(&entry, &plan);
@@ -187,6 +191,12 @@ impl Pipeline {
         self.open_sinks(last.as_ref())?;
         self.plan_fills();
         Ok(())
+    }
+
+    /// The catalog still has the object.
+    fn is_defined(&self, object: &CatalogObject) -> bool {
+        let defined = self.parts.definitions.object(&object.name);
+        defined.is_some_and(|o| o.oid == object.oid)
     }
 
     /// Drops all that is open; the checkpoint is closed before it is opened again.
@@ -336,6 +346,9 @@ impl Pipeline {
         let inputs = dataflow.lock().inputs();
         opened.slots.retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
         for input in &inputs {
+            if self.parts.definitions.object(&input.relation).is_none() {
+                continue;
+            }
             if !opened.slots.iter().any(|s| s.relation == input.relation) {
                 let slot = open_slot(&self.parts, &opened.checkpoint, opened.replay.front(), &input.relation, last, retain_batches).await?;
                 opened.slots.push(slot);

@@ -472,12 +472,13 @@ impl Pipeline {
         self.state = None;
         self.sinks.clear();
         self.tell("stopped");
-        if let Some(checkpoint) = &checkpoint {
-            if archive {
+        match &checkpoint {
+            Some(checkpoint) if archive => {
                 Checkpoint::clone(checkpoint).archive().await?;
-            } else {
-                Checkpoint::clone(checkpoint).close().await;
             }
+            Some(checkpoint) => Checkpoint::clone(checkpoint).close().await,
+            None if archive => self.set_checkpoint_aside()?,
+            None => {}
         }
         if !archive {
             return Ok(());
@@ -485,6 +486,19 @@ impl Pipeline {
         self.shared.publication.lock().snapshot = None;
         let dir = self.parts.data_dir.join("pipelines").join(super::opening::file_name(&self.shared.name));
         StateStore::destroy(&dir)
+    }
+
+    /// Moves the checkpoint of a pipeline that never opened out of the way, so that its name can be
+    /// used again. Only the default location is known to be this database's own.
+    fn set_checkpoint_aside(&self) -> Result<()> {
+        let location = std::path::PathBuf::from(self.location());
+        if self.settings.checkpoint_location.is_some() || !location.exists() {
+            return Ok(());
+        }
+        let archive = location.with_extension("archive");
+        std::fs::create_dir_all(&archive)?;
+        let label = format!("dropped-{}", self.parts.clock.now_us());
+        Ok(std::fs::rename(&location, archive.join(label))?)
     }
 
     /// Registers a FLUSH or REFRESH with the positions it must reach.

@@ -34,15 +34,13 @@ pub(super) fn subscribe(
         .cloned()
         .ok_or_else(|| super::planning::unknown(view))?;
     let (state, batch_id, receiver) = shared.subscribe(view);
-    if let Some(after) = after_batch {
-        if batch_id != Some(after) {
-            return Err(Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                format!("changes of \"{view}\" after batch {after} are not kept"),
-            )
-            .detail(format!("The last committed batch is {}.", batch_id.map_or("none".to_owned(), |b| b.to_string())))
-            .hint(format!("SUBSCRIBE TO {view} WITH (SNAPSHOT);")));
-        }
+    if let Some(after) = after_batch.filter(|after| batch_id != Some(*after)) {
+        return Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            format!("changes of \"{view}\" after batch {after} are not kept"),
+        )
+        .detail(format!("The last committed batch is {}.", batch_id.map_or("none".to_owned(), |b| b.to_string())))
+        .hint(format!("SUBSCRIBE TO {view} WITH (SNAPSHOT);")));
     }
     let schema = Arc::clone(&reader.schema);
     let live = live(receiver, view.to_owned(), progress);

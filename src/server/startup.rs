@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn options_and_parameters_are_read() {
-        let packet = b"user\0ada\0options\0-c search_path=a\\ b -cTimeZone=UTC --statement-timeout=5s\0application_name\0x\0_pq_.foo\01\0\0";
+        let packet = b"user\0ada\0options\0-c search_path=a\\ b -cTimeZone=UTC --statement-timeout=5s\0application_name\0x\0_pq_.foo\x001\0\0";
         let (startup, unknown) = parse_startup(3 << 16 | 9, Bytes::from_static(packet)).unwrap();
         assert_eq!(startup.database, "ada");
         assert_eq!(startup.minor_version, 2);

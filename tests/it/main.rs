@@ -1,6 +1,9 @@
 //! Integration tests: one binary. Each test starts the real server as a process of its own and
 //! talks to it over the wire; the oracle uses the library, which the server is a client of.
 
+// Tests wait for real processes in real time.
+#![allow(clippy::disallowed_methods)]
+
 mod crash_points;
 mod files;
 mod harness;

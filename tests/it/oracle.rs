@@ -61,7 +61,7 @@ fn query(random: &mut Random) -> String {
 }
 
 fn relation(random: &mut Random) -> &'static str {
-    *random.pick::<&'static str>(&["a", "s"])
+    random.pick::<&'static str>(&["a", "s"])
 }
 
 fn predicate(random: &mut Random, prefix: &str) -> String {

@@ -91,10 +91,9 @@ impl VisitorMut for Unreachable {
                 | SelectItem::ExprWithAlias {
                     expr: expression, ..
                 } = item
+                    && Visit::visit(&*expression, &mut Subqueries).is_break()
                 {
-                    if Visit::visit(&*expression, &mut Subqueries).is_break() {
-                        *expression = null();
-                    }
+                    *expression = null();
                 }
             }
         }

@@ -164,7 +164,7 @@ impl PlanNode {
                 Unnest {
                     lists: lists.clone(),
                     structs: structs.clone(),
-                    null_handling: null_handling.clone(),
+                    null_handling: *null_handling,
                     schema,
                 },
             )),

@@ -385,7 +385,7 @@ impl Translator<'_> {
         let kind = NodeKind::Unnest {
             lists,
             structs: unnest.struct_type_columns.clone(),
-            null_handling: unnest.options.null_handling.clone(),
+            null_handling: unnest.options.null_handling,
         };
         let detail = unnest.exec_columns.iter().map(|column| column.name());
         let detail = detail.collect::<Vec<_>>().join(", ");

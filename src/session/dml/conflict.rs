@@ -20,7 +20,7 @@ pub(super) enum ConflictRule {
     /// `DO NOTHING`
     Nothing,
     /// `DO UPDATE`
-    Update(ConflictUpdate),
+    Update(Box<ConflictUpdate>),
 }
 
 /// `DO UPDATE SET … WHERE …`.

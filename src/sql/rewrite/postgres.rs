@@ -383,7 +383,7 @@ fn interval(interval: &mut ast::Interval) -> Result<()> {
         }
         Some(_) => return Ok(()),
     };
-    interval.value = Box::new(string(interval_text(&text)?));
+    *interval.value = string(interval_text(&text)?);
     interval.leading_field = None;
     Ok(())
 }
