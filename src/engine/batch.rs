@@ -137,6 +137,10 @@ impl Pipeline {
         let mut sources = BTreeMap::new();
         for slot in &opened.slots {
             let Some(latest) = &slot.latest else { continue };
+            if slot.reads_log && slot.backlog.rows == Some(0) {
+                // Commits of other relations are no reason for a batch.
+                continue;
+            }
             let limits = super::settings::stricter(slot.limits, self.settings.limits);
             let range = slot.source.plan_range(batch_id, &slot.position, latest, &limits).await?;
             if let Some(range) = range {

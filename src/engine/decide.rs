@@ -55,10 +55,17 @@ pub fn retry_status(error: &Error) -> &'static str {
 
 /// An error with what helps, where its origin could not know.
 pub fn with_advice(error: Error) -> Error {
-    if error.sqlstate() == sqlstate::DISK_FULL && error.hint_text().is_none() {
-        error.hint("Make room on the disk; the pipeline goes on by itself.")
-    } else {
-        error
+    if error.hint_text().is_some() {
+        return error;
+    }
+    match error.sqlstate() {
+        sqlstate::DISK_FULL => error.hint("Make room on the disk; the pipeline goes on by itself."),
+        // Class 22: a row that an expression cannot be computed for.
+        state if state.starts_with("22") => error.hint(
+            "Guard the expression, for example with nullif or CASE: \
+             CREATE OR REPLACE MATERIALIZED VIEW … WITH (reset_state = true) AS …",
+        ),
+        _ => error,
     }
 }
 

@@ -38,6 +38,9 @@ pub(super) struct SourceSlot {
     pub schema: SchemaRef,
     /// The relation's rows lie in the durable log: its positions are commits of the whole database.
     pub reads_log: bool,
+    /// Every column is decoded, whatever is asked for: which records are rows must not depend on
+    /// the columns that a view reads.
+    pub decodes_text: bool,
     pub watermark: Option<WatermarkDefinition>,
     pub limits: ReadLimits,
     pub initial: SourceOffset,
@@ -109,6 +112,7 @@ impl SourceSlot {
         source: SourceRef,
         schema: SchemaRef,
         reads_log: bool,
+        decodes_text: bool,
         watermark: Option<WatermarkDefinition>,
         expectations: Vec<Expectation>,
         limits: ReadLimits,
@@ -120,6 +124,7 @@ impl SourceSlot {
             source,
             schema,
             reads_log,
+            decodes_text,
             watermark,
             limits,
             initial,
@@ -146,6 +151,9 @@ impl SourceSlot {
     /// expectations look at. At least one, so that a batch's row count is never lost.
     pub fn project(&mut self, wanted: &[usize]) {
         let mut read: Vec<usize> = wanted.to_vec();
+        if self.decodes_text {
+            read.extend(0..self.schema.fields().len());
+        }
         read.extend(self.watermark_column());
         for expectation in &self.expectations {
             read.extend(collect_columns(&expectation.condition).iter().map(|c| c.index()));

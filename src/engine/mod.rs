@@ -308,8 +308,7 @@ impl Engine {
             // Sources and sinks read their options when they open.
             _ => {
                 for shared in self.affected(name) {
-                    shared.ask(|reply| Command::Stop(DEFAULT_STOP_WITHIN, reply)).await?;
-                    shared.ask(Command::Start).await?;
+                    shared.ask(Command::Reopen).await?;
                 }
                 Ok(())
             }
@@ -318,9 +317,20 @@ impl Engine {
 
     /// Pipelines that read a stream or table, or hold a sink, by its name.
     fn affected(&self, name: &str) -> Vec<Arc<PipelineShared>> {
+        let objects = self.inner.parts.definitions.objects();
+        let readers: std::collections::HashSet<&str> = objects
+            .iter()
+            .filter_map(|o| match &o.definition {
+                Definition::MaterializedView(v) if v.depends_on.iter().any(|d| d == name) => {
+                    Some(v.pipeline.as_str())
+                }
+                _ => None,
+            })
+            .collect();
         let uses = |shared: &&Arc<PipelineShared>| {
             let board = shared.board.lock();
-            board.sources.iter().any(|s| s.source_name == name)
+            readers.contains(shared.name.as_str())
+                || board.sources.iter().any(|s| s.source_name == name)
                 || board.sinks.iter().any(|s| s.sink_name == name)
         };
         self.inner.directory.pipelines.read().values().filter(uses).cloned().collect()
@@ -383,7 +393,9 @@ impl Engine {
     /// Returns when every running view took in all that was committed before the call.
     pub async fn flush(&self) -> Result<()> {
         let pipelines: Vec<_> = self.inner.directory.pipelines.read().values().cloned().collect();
-        let asked = pipelines.iter().map(|shared| shared.ask(Command::Flush));
+        let asked = pipelines
+            .iter()
+            .map(|shared| shared.ask(|reply| Command::Flush(false, reply)));
         for answer in futures::future::join_all(asked).await {
             answer?;
         }
@@ -393,7 +405,7 @@ impl Engine {
     /// As [`Self::flush`] for one view.
     pub async fn wait_for(&self, view: &str, within: Option<Duration>) -> Result<()> {
         let shared = self.inner.directory.pipeline_of(view)?;
-        let flushed = shared.ask(Command::Flush);
+        let flushed = shared.ask(|reply| Command::Flush(true, reply));
         match within {
             None => flushed.await,
             Some(within) => tokio::time::timeout(within, flushed).await.map_err(|_| {
@@ -433,8 +445,16 @@ impl Engine {
         let Some(SourceRange { start, end }) = range else {
             return Ok(futures::stream::empty().boxed());
         };
-        let chunks = source.read_range(0, &SourceRange { start, end }, projection).await?;
-        Ok(chunks.map(|chunk| Ok(chunk?.changes.rows().clone())).boxed())
+        let all: Vec<usize> = (0..object.columns().len()).collect();
+        let decodes_text = opening::decodes_text(object);
+        let read = if decodes_text { &all } else { projection };
+        let chunks = source.read_range(0, &SourceRange { start, end }, read).await?;
+        let projection = projection.to_vec();
+        let rows = chunks.map(move |chunk| {
+            let rows = chunk?.changes.rows().clone();
+            Ok(if decodes_text { rows.project(&projection)? } else { rows })
+        });
+        Ok(rows.boxed())
     }
 
     /// State of everything, for the system tables; never blocks on a pipeline.

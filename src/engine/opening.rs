@@ -422,6 +422,7 @@ async fn open_slot(
         source,
         schema,
         reads_log,
+        decodes_text(&object),
         watermark,
         expectations,
         read_limits(&options)?,
@@ -446,6 +447,15 @@ pub(super) fn open_relation(
         _ => false,
     };
     Ok((source, reads_log))
+}
+
+/// The relation's records are text that must be decoded to know whether they are rows.
+pub(super) fn decodes_text(object: &CatalogObject) -> bool {
+    let Definition::Stream(stream) = &object.definition else { return false };
+    let has_payload = matches!(stream.connector.as_deref(), Some("files" | "kafka"));
+    let is_columnar = stream.options.get("format")
+        == Some(&crate::catalog::definition::OptionValue::Text("parquet".to_owned()));
+    has_payload && !is_columnar
 }
 
 /// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.

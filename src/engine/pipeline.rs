@@ -27,7 +27,7 @@ use super::planning::ViewRegistry;
 use super::settings::PipelineSettings;
 use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
-use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::checkpoint::Checkpoint;
 use crate::connectors::SourceOffset;
 use crate::dataflow::plan::ViewPlan;
@@ -414,11 +414,23 @@ impl Pipeline {
                 reply.send(Ok(())).ok();
             }
             Command::SetOptions(options, reply) => {
-                let read = PipelineSettings::read(&options);
-                reply.send(read.map(|s| self.settings = s)).ok();
+                let answer = self.change_settings(&options);
+                reply.send(answer).ok();
             }
-            Command::Flush(reply) => self.add_waiter(reply, phase, false).await,
+            Command::Flush(true, reply) if matches!(phase, Phase::Stopped) => {
+                reply.send(Err(self.not_running())).ok();
+            }
+            Command::Flush(_, reply) => self.add_waiter(reply, phase, false).await,
             Command::Refresh(reply) => self.add_waiter(reply, phase, true).await,
+            Command::Reopen(reply) => {
+                self.let_go();
+                if !matches!(phase, Phase::Stopped) {
+                    self.attempt = 0;
+                    self.error = None;
+                    *phase = Phase::Opening;
+                }
+                reply.send(Ok(())).ok();
+            }
             Command::AddView(add, reply) => {
                 let answer = self.add_view(*add).await;
                 reply.send(answer).ok();
@@ -439,6 +451,18 @@ impl Pipeline {
             }
         }
         None
+    }
+
+    /// Takes over changed options; the checkpoint stays where it is.
+    fn change_settings(&mut self, options: &Options) -> Result<()> {
+        let settings = PipelineSettings::read(options)?;
+        if settings.checkpoint_location != self.settings.checkpoint_location {
+            return Err(Error::unsupported("the checkpoint of a pipeline cannot be moved")
+                .detail(format!("It lies at {}.", self.location()))
+                .hint("DROP the view and create it with the other checkpoint_location."));
+        }
+        self.settings = settings;
+        Ok(())
     }
 
     /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.

@@ -35,7 +35,10 @@ pub(super) enum Command {
     Start(Reply),
     Stop(std::time::Duration, Reply),
     Refresh(Reply),
-    Flush(Reply),
+    /// true: a pipeline that does not run is an error, not passed over.
+    Flush(bool, Reply),
+    /// Sources or sinks changed their options: they are opened again.
+    Reopen(Reply),
     /// Ends the task; true: the checkpoint goes to the archive.
     Shutdown(bool, Reply),
 }
