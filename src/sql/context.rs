@@ -19,6 +19,8 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ScalarUDF;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionContext;
 
 use crate::error::Result;
@@ -69,6 +71,16 @@ pub fn session_config(target_partitions: Option<usize>) -> SessionConfig {
     config
 }
 
+/// The engine's rules but the one that pushes filters down a second time, in the physical plan: it
+/// follows columns by name through a projection, and takes one of two columns of one name for the
+/// other (a join of two relations with a column `f`, sides swapped, under a filter on both). The
+/// filters have been pushed down in the logical plan, where columns are told apart.
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
+    rules
+}
+
 /// A context with our settings, types, functions and rules.
 ///
 /// Each session has its own, so that no setting of one client reaches another. Plan with
@@ -83,6 +95,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
         .with_config(config)
         .with_default_features()
         .with_type_planner(Arc::new(SqlTypePlanner))
+        .with_physical_optimizer_rules(physical_rules())
         .with_analyzer_rule(Arc::new(SubqueryValues))
         .with_analyzer_rule(Arc::new(CountedSetOperations))
         .with_analyzer_rule(Arc::new(CheckedArithmeticRule::default()));

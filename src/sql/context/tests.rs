@@ -182,7 +182,7 @@ async fn arithmetic_keeps_its_values_and_names() {
         ),
         (
             "SELECT 1.5::int, 2.5::int, -1.5::int, 1.5::numeric(3,1)::int, 2.5::numeric(3,1)::int",
-            "2|2|-2|2|3",
+            "2|3|-2|2|3",
         ),
         (
             "SELECT x / 0.0 FROM (VALUES (NULL::double precision)) t(x)",
@@ -628,4 +628,19 @@ async fn full_joins_merge_columns() {
         values(&format!("SELECT id, count(*) {FROM} WHERE id > 1 GROUP BY id ORDER BY id")).await,
         "2|1 3|1"
     );
+}
+
+#[tokio::test]
+async fn filters_over_joins_tell_columns_of_one_name_apart() {
+    const LEFT: &str = "(VALUES (1, true), (2, false), (3, NULL), (4, true)) ra(id, f)";
+    const RIGHT: &str = "(VALUES (1, true, 1), (2, true, 2), (3, true, 3), (4, false, 4), (5, true, 9), (7, NULL, 1)) rb(id, f, b)";
+    const CONDITION: &str = "CASE WHEN rb.f THEN ra.f ELSE rb.f END";
+    for join in [
+        format!("{LEFT} RIGHT JOIN {RIGHT} ON ra.id = rb.b"),
+        format!("{RIGHT} LEFT JOIN {LEFT} ON ra.id = rb.b"),
+        format!("{LEFT} FULL JOIN {RIGHT} ON ra.id = rb.b"),
+    ] {
+        let sql = format!("SELECT rb.id FROM {join} WHERE {CONDITION} ORDER BY rb.id");
+        assert_eq!(values(&sql).await, "1", "{join}");
+    }
 }
