@@ -62,7 +62,7 @@ impl DatabaseParts {
         let clock = options.clock.clone();
         let catalog = Catalog::open(&dir.join("catalog"), clock.clone())?;
         let history = History::open(&dir.join("catalog").join("history"), clock.clone())?;
-        let log = DurableLog::open(&dir.join("log"))?;
+        let log = DurableLog::open_noted(&dir.join("log"), &dir.join("catalog").join("log_end"))?;
         // A commit that a crash cut short is in the log, or it never was.
         catalog.resolve_pending(|marker| log.has_marker(marker))?;
         let limit = options.memory_limit_bytes as f64;
