@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data>/LOCK                 who has it open
-//! <data>/catalog/             definitions, secrets, history
+//! <data>/catalog/             definitions, secrets, history, the end of the log
 //! <data>/log/                 rows of tables and of streams without connector; log/tables: contents
 //! <data>/pipelines/P/         working state, a cache
 //! <data>/checkpoints/P/       the default checkpoint locations

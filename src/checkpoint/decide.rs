@@ -14,6 +14,12 @@ use super::format::{CommitFile, FORMAT_VERSION, Metadata, RunInfo, Unreadable};
 use super::merge::is_same_run;
 use crate::error::{Error, ErrorKind, sqlstate};
 
+/// What is wrong with a file that is not there.
+const MISSING: &str = "the file is missing";
+
+/// The number of a pipeline's first batch.
+const FIRST_BATCH: u64 = 0;
+
 /// A file of the listing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact<T> {
@@ -53,6 +59,8 @@ pub struct Facts {
     pub states: BTreeMap<u64, Fact<()>>,
     /// There are files other than `metadata`, the logs and the lease.
     pub has_other_files: bool,
+    /// Newest batch that a run or a manifest names.
+    pub newest_state: Option<u64>,
 }
 
 /// A part that must be read before there is an answer.
@@ -113,6 +121,11 @@ pub enum Stop {
     NewerFormat(String),
     /// The input of a committed batch is not known any more.
     OffsetsDamaged { batch_id: u64, why: String },
+    /// There were commits, none is left, and the offset log does not begin with the first batch.
+    CommitsLost {
+        oldest_offsets: Option<u64>,
+        newest_state: Option<u64>,
+    },
     /// No batch has a whole state from which the offset log leads on.
     StateLost { newest_commit: u64, why: String },
 }
@@ -120,6 +133,9 @@ pub enum Stop {
 /// Decides where to resume.
 pub fn resume(facts: &Facts) -> Decision {
     if let Some(stop) = check_identity(facts) {
+        return Decision::Stop(stop);
+    }
+    if let Some(stop) = check_commits(facts) {
         return Decision::Stop(stop);
     }
     let newest_batch = newest(&facts.offsets).max(newest(&facts.commits));
@@ -169,6 +185,24 @@ fn check_identity(facts: &Facts) -> Option<Stop> {
     }
 }
 
+/// Without any commit entry the pipeline begins with the empty state. That is right only if the
+/// offset log tells every batch from the first on: a batch is planned and its state written only
+/// after the one before it committed, so a later batch proves that commits were lost.
+fn check_commits(facts: &Facts) -> Option<Stop> {
+    if !facts.commits.is_empty() {
+        return None;
+    }
+    let oldest_offsets = facts.offsets.keys().next().copied();
+    let is_from_first = oldest_offsets.is_none_or(|oldest| oldest == FIRST_BATCH);
+    let is_state_told = facts
+        .newest_state
+        .is_none_or(|state| state == FIRST_BATCH || Some(state) <= newest(&facts.offsets));
+    (!(is_from_first && is_state_told)).then_some(Stop::CommitsLost {
+        oldest_offsets,
+        newest_state: facts.newest_state,
+    })
+}
+
 /// The newest sound commit, and what lies beyond it.
 struct Tail {
     newest_commit: Option<u64>,
@@ -204,7 +238,7 @@ fn settle_newest(facts: &Facts) -> Result<Tail, Decision> {
     if let Some(newest_commit) = tail.newest_commit
         && !facts.offsets.contains_key(&newest_commit)
     {
-        return Err(offsets_damaged(newest_commit, "the file is missing"));
+        return Err(offsets_damaged(newest_commit, MISSING));
     }
     let unread: Vec<Part> = facts
         .offsets
@@ -219,7 +253,9 @@ fn settle_newest(facts: &Facts) -> Result<Tail, Decision> {
     for (&batch_id, fact) in facts.offsets.range(from..) {
         let Fact::Damaged(why) = fact else { continue };
         let was_committed = facts.commits.contains_key(&batch_id)
-            || facts.catalog_batch.is_some_and(|known| batch_id <= known);
+            || facts.catalog_batch.is_some_and(|known| batch_id <= known)
+            // With all commits lost nobody knows any more.
+            || (facts.commits.is_empty() && batch_id > FIRST_BATCH);
         if was_committed || Some(batch_id) != newest_offsets {
             return Err(Decision::Stop(Stop::OffsetsDamaged {
                 batch_id,
@@ -259,7 +295,7 @@ fn find_start(facts: &Facts, mut tail: Tail) -> Decision {
     let mut lost: Option<String> = None;
     let first_batch = match tail.newest_commit.and_then(|n| facts.commits.get(&n)) {
         Some(Fact::Whole(commit)) => commit.first_batch_id,
-        _ => facts.offsets.keys().next().copied().unwrap_or(0),
+        _ => FIRST_BATCH,
     };
     let candidates = tail.newest_commit.into_iter().chain(
         facts
@@ -303,7 +339,9 @@ fn find_start(facts: &Facts, mut tail: Tail) -> Decision {
     // No commit is sound: only where the single one is of the first batch is that the beginning.
     if tail.newest_commit.is_none()
         && let Some(newest_commit) = newest(&facts.commits)
-        && (facts.commits.len() > 1 || facts.offsets.keys().next() != Some(&newest_commit))
+        && (facts.commits.len() > 1
+            || newest_commit != FIRST_BATCH
+            || !facts.offsets.contains_key(&newest_commit))
     {
         return Decision::Stop(Stop::StateLost {
             newest_commit,
@@ -317,7 +355,15 @@ fn find_start(facts: &Facts, mut tail: Tail) -> Decision {
     });
     match (lost, newest_state, tail.newest_commit) {
         (None, None, _) => match replay_after(facts, &tail, None, first_batch) {
-            Ok(replay) => resume_at(None, replay, tail),
+            Ok(replay) => {
+                if facts.commits.is_empty() && replay.len() > 1 {
+                    tail.notes.push(format!(
+                        "All commit entries are missing; {} batches run again from the first.",
+                        replay.len()
+                    ));
+                }
+                resume_at(None, replay, tail)
+            }
             Err(decision) => decision,
         },
         (lost, _, newest_commit) => Decision::Stop(Stop::StateLost {
@@ -356,7 +402,7 @@ fn replay_after(
             Some(Fact::Whole(())) => replay.push(batch_id),
             Some(Fact::Unread) => unread.push(Part::Offsets(batch_id)),
             Some(Fact::Damaged(why)) => return Err(offsets_damaged(batch_id, why)),
-            None => return Err(offsets_damaged(batch_id, "the file is missing")),
+            None => return Err(offsets_damaged(batch_id, MISSING)),
         }
     }
     if unread.is_empty() {
@@ -422,26 +468,46 @@ impl Stop {
                  '…'), or run RESET CHECKPOINT OF {pipeline}."
             )),
             Stop::MetadataMissing => Error::damaged(format!(
-                "metadata of the checkpoint of pipeline \"{pipeline}\" is missing"
+                "checkpoint of pipeline \"{pipeline}\" cannot be used: \"{location}/metadata\": the \
+                 file is missing"
             ))
-            .detail(format!("There is no file \"{location}/metadata\"."))
+            .detail("Other files of the checkpoint are there.")
             .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}.")),
             Stop::MetadataDamaged(why) => Error::damaged(format!(
-                "metadata of the checkpoint of pipeline \"{pipeline}\" is damaged"
+                "checkpoint of pipeline \"{pipeline}\" cannot be used: \"{location}/metadata\": {why}"
             ))
-            .detail(format!("In \"{location}/metadata\" {why}."))
+            .detail("The other files of the checkpoint were not read.")
             .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}.")),
             Stop::NewerFormat(version) => newer_format(location, version),
             Stop::OffsetsDamaged { batch_id, why } => Error::damaged(format!(
-                "offset entry of batch {batch_id} of pipeline \"{pipeline}\" is damaged"
+                "offset entry of batch {batch_id} of pipeline \"{pipeline}\" cannot be used: \
+                 \"{location}/offsets/{batch_id}\": {why}"
             ))
-            .detail(format!("In \"{location}/offsets/{batch_id}\" {why}."))
+            .detail("It is what says which rows the batch took in.")
             .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}.")),
+            Stop::CommitsLost {
+                oldest_offsets,
+                newest_state,
+            } => Error::damaged(format!(
+                "commit entries of pipeline \"{pipeline}\" are missing: \"{location}/commits\" is empty"
+            ))
+            .detail(match (oldest_offsets, newest_state) {
+                (Some(oldest), _) if *oldest > FIRST_BATCH => format!(
+                    "The oldest entry of \"{location}/offsets\" is of batch {oldest}: batches \
+                     before it were committed, and cannot be run again."
+                ),
+                (_, Some(state)) => format!(
+                    "\"{location}/state\" holds batch {state}, which the offset log does not tell of."
+                ),
+                _ => "Batches were committed before.".to_owned(),
+            })
+            .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}. If that does not help: {restore}")),
             Stop::StateLost { newest_commit, why } => Error::damaged(format!(
-                "state of pipeline \"{pipeline}\" at batch {newest_commit} is damaged"
+                "state of pipeline \"{pipeline}\" at batch {newest_commit} cannot be used: {why}"
             ))
             .detail(format!(
-                "At \"{location}\": {why}. The offset log does not lead on from an older batch."
+                "The checkpoint lies at \"{location}\". The offset log does not lead on from an \
+                 older batch."
             ))
             .hint(format!("Run REBUILD STATE OF {pipeline}.")),
         }

@@ -83,7 +83,10 @@ impl HeldLease {
             Some(blob) => store.put_if_match(LEASE_FILE, bytes, &blob.version).await?,
         };
         let PutOutcome::Written(version) = outcome else {
-            return Err(in_use(&store.describe(), None));
+            // Another took it at this very moment.
+            let taken = store.get(LEASE_FILE).await?;
+            let taken: Option<Lease> = taken.and_then(|b| format::decode_one(&b.bytes).ok());
+            return Err(in_use(&store.describe(), taken.as_ref()));
         };
         LIVE_HOLDERS
             .lock()
@@ -133,7 +136,8 @@ impl HeldLease {
                         *state = (found, blob.version);
                         Ok(())
                     }
-                    (_, found) => Err(self.fenced(found.as_ref())),
+                    (None, _) => Err(self.gone()),
+                    (Some(_), found) => Err(self.fenced(found.as_ref())),
                 }
             }
         }
@@ -144,9 +148,10 @@ impl HeldLease {
     /// one that is near its end is renewed first.
     pub async fn check(&self) -> Result<()> {
         if matches!(self.os_lock, OsLock::Held(_)) {
-            let current = self.store.get(LEASE_FILE).await?;
-            let found: Option<Lease> =
-                current.and_then(|blob| format::decode_one(&blob.bytes).ok());
+            let Some(current) = self.store.get(LEASE_FILE).await? else {
+                return Err(self.gone());
+            };
+            let found: Option<Lease> = format::decode_one(&current.bytes).ok();
             let holder = self.state.lock().await.0.holder;
             return match found {
                 Some(found) if found.holder == holder => Ok(()),
@@ -158,6 +163,23 @@ impl HeldLease {
             return Ok(());
         }
         self.extend().await
+    }
+
+    /// The error of a writer whose lease was deleted, mostly with the whole location.
+    fn gone(&self) -> Error {
+        let location = self.store.describe();
+        Error::with_kind(
+            ErrorKind::Fenced,
+            sqlstate::OBJECT_IN_USE,
+            format!(
+                "checkpoint at \"{location}\" was deleted or moved away while its pipeline ran: \
+                 \"{location}/{LEASE_FILE}\": the file is missing"
+            ),
+        )
+        .hint(
+            "Put the folder back and start the pipeline with START PIPELINE; without it, use RESTORE \
+             CHECKPOINT with a backup, or RESET CHECKPOINT to start again.",
+        )
     }
 
     /// The error of a writer that lost its lease.
@@ -193,14 +215,15 @@ fn describe(lease: &Lease) -> String {
 }
 
 fn in_use(location: &str, lease: Option<&Lease>) -> Error {
-    let error = Error::transient(
+    let holder = lease.map_or_else(|| "another process".to_owned(), describe);
+    Error::transient(
         sqlstate::OBJECT_IN_USE,
-        format!("checkpoint location \"{location}\" is in use"),
-    );
-    match lease {
-        Some(lease) => error.detail(format!("It is held by {}.", describe(lease))),
-        None => error,
-    }
+        format!("checkpoint location \"{location}\" is in use by {holder}"),
+    )
+    .hint(
+        "Stop that server or its pipeline, or give this one a location of its own with ALTER … SET \
+         (checkpoint_location = '…').",
+    )
 }
 
 fn is_dead(lease: &Lease) -> bool {

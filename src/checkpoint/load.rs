@@ -157,15 +157,31 @@ pub(super) fn must_discard_cold(runs: &[RunInfo], cold_batch: u64, batch_id: u64
         })
 }
 
+/// How the error of a run file that cannot be used begins; its name and what is wrong follow.
+pub(super) const RUN_UNUSABLE: &str = "part of the state cannot be used: ";
+
+/// What is wrong with a file that has not the size it was written with, as a clause.
+pub(super) fn wrong_size(bytes: u64, expected_bytes: u64) -> String {
+    match bytes {
+        0 => "the file is empty".to_owned(),
+        _ if bytes < expected_bytes => {
+            format!("the file is cut: it has {bytes} bytes instead of {expected_bytes}")
+        }
+        _ => format!("the file has {bytes} bytes instead of {expected_bytes}"),
+    }
+}
+
 /// The error of a run file that cannot be used.
 pub(super) fn damaged_run(shared: &Shared, info: &RunInfo, why: &str) -> Error {
     let location = shared.store.describe();
-    Error::damaged("state run is damaged")
-        .detail(format!("In \"{location}/state/{}\" {why}.", info.file))
-        .hint(format!(
-            "Run REBUILD STATE OF {}.",
-            shared.identity.pipeline_name
-        ))
+    Error::damaged(format!(
+        "{RUN_UNUSABLE}\"{location}/state/{}\": {why}",
+        info.file
+    ))
+    .hint(format!(
+        "Run REBUILD STATE OF {}.",
+        shared.identity.pipeline_name
+    ))
 }
 
 /// Reads and checks a run file.
@@ -173,18 +189,17 @@ pub(super) async fn read_run(shared: &Shared, info: &RunInfo) -> Result<Run> {
     let path = format!("state/{}", info.file);
     let damaged = |why: &str| damaged_run(shared, info, why);
     let Some(blob) = shared.store.get(&path).await? else {
-        return Err(damaged("nothing can be read, the file is missing"));
+        return Err(damaged("the file is missing"));
     };
-    if crc32c::crc32c(&blob.bytes) != info.crc32c {
-        let what = if blob.bytes.len() as u64 == info.bytes {
-            "bytes are changed"
-        } else {
-            "bytes are missing or added"
-        };
-        return Err(match Run::decode(&blob.bytes) {
-            Err(error) => damaged(error.detail_text().unwrap_or(what).trim_end_matches('.')),
-            Ok(_) => damaged(what),
-        });
+    let bytes = blob.bytes.len() as u64;
+    if bytes != info.bytes {
+        return Err(damaged(&wrong_size(bytes, info.bytes)));
     }
-    Run::decode(&blob.bytes)
+    if crc32c::crc32c(&blob.bytes) != info.crc32c {
+        return Err(damaged("its checksum is wrong"));
+    }
+    Run::decode(&blob.bytes).map_err(|error| {
+        let why = error.detail_text().unwrap_or("it is not a run");
+        damaged(why.trim_end_matches('.'))
+    })
 }

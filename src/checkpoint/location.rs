@@ -214,12 +214,9 @@ impl Shared {
         match why {
             Unreadable::NewerVersion(version) => decide::newer_format(&location, &version),
             Unreadable::Damaged(why) => {
-                Error::damaged(format!("checkpoint file \"{location}/{path}\" is damaged"))
-                    .detail(format!("In it {why}."))
-                    .hint(format!(
-                        "Run REPAIR CHECKPOINT OF {}.",
-                        self.identity.pipeline_name
-                    ))
+                Error::damaged(format!("checkpoint file \"{location}/{path}\": {why}")).hint(
+                    format!("Run REPAIR CHECKPOINT OF {}.", self.identity.pipeline_name),
+                )
             }
         }
     }

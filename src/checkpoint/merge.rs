@@ -158,11 +158,11 @@ impl<'a> RunReader<'a> {
         let length = range.end - range.start;
         match self.shared.store.get_range(&path, range).await? {
             Some(bytes) if bytes.len() as u64 == length => Ok(bytes),
-            Some(_) => Err(damaged_run(self.shared, info, "bytes are missing")),
+            Some(_) => Err(damaged_run(self.shared, info, "the file is cut")),
             None => Err(damaged_run(
                 self.shared,
                 info,
-                "nothing can be read, it is missing",
+                "the file is missing",
             )),
         }
     }

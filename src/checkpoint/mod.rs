@@ -22,6 +22,7 @@ pub mod decide;
 pub mod fault;
 pub mod format;
 pub mod lease;
+pub mod leftover;
 pub mod load;
 pub mod local;
 pub mod location;

@@ -17,7 +17,7 @@ use super::format::{
     self, CommitFile, FORMAT_VERSION, Manifest, Metadata, OffsetFile, RunInfo, Unreadable,
 };
 use super::lease::HeldLease;
-use super::load;
+use super::load::{self, RUN_UNUSABLE, wrong_size};
 use super::local::LocalStore;
 use super::location::{
     Checkpoint, Expectation, Identity, LocationState, Resume, ResumePoint, Shared, archive_label,
@@ -65,6 +65,7 @@ impl CheckpointLocation {
         clock: ClockRef,
         options: &BTreeMap<String, String>,
     ) -> Result<(Checkpoint, Resume)> {
+        refuse_inside_another(location)?;
         Self::open_store(
             Self::store(location, options)?,
             identity,
@@ -107,6 +108,29 @@ impl CheckpointLocation {
     }
 }
 
+/// A local location below another checkpoint would be taken for a part of it, and archived with it.
+fn refuse_inside_another(location: &str) -> Result<()> {
+    let path = location.strip_prefix("file://").unwrap_or(location);
+    if path.contains("://") {
+        return Ok(());
+    }
+    for outer in Path::new(path).ancestors().skip(1) {
+        let is_checkpoint = std::fs::read(outer.join("metadata"))
+            .is_ok_and(|bytes| Metadata::decode(&bytes).is_ok());
+        if is_checkpoint {
+            return Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!(
+                    "checkpoint location \"{location}\" lies inside the checkpoint at \"{}\"",
+                    outer.display()
+                ),
+            )
+            .hint("Choose a folder outside of other checkpoints."));
+        }
+    }
+    Ok(())
+}
+
 /// Facts and the contents that go with them.
 struct Gathered {
     facts: Facts,
@@ -144,6 +168,10 @@ impl Gathered {
                 commits: unread(&files, "commits/"),
                 states: BTreeMap::new(),
                 has_other_files: files.iter().any(is_other),
+                newest_state: files
+                    .iter()
+                    .filter_map(|blob| state_batch(&blob.path))
+                    .max(),
             },
             files: files
                 .into_iter()
@@ -161,6 +189,14 @@ fn unread<T>(files: &[BlobInfo], folder: &str) -> BTreeMap<u64, Fact<T>> {
         .filter_map(|blob| blob.path.strip_prefix(folder)?.parse().ok())
         .map(|batch_id| (batch_id, Fact::Unread))
         .collect()
+}
+
+/// The last batch that a file of the state is of: `state/N.run`, `state/N1-N2.run` (each with what
+/// may follow the number), `state/N.manifest`.
+fn state_batch(path: &str) -> Option<u64> {
+    let name = path.strip_prefix("state/")?;
+    let stem = name.split('.').next()?;
+    stem.rsplit('-').next()?.parse().ok()
 }
 
 /// What reading a part gave.
@@ -302,9 +338,7 @@ impl Checkpoint {
         belongs: impl Fn(&T) -> (uuid::Uuid, bool),
     ) -> Result<Fact<T>> {
         let Some(blob) = self.shared.store.get(path).await? else {
-            return Ok(Fact::Damaged(
-                "nothing can be read, the file is missing".into(),
-            ));
+            return Ok(Fact::Damaged("the file is missing".into()));
         };
         match decode(&blob.bytes) {
             Ok(file) => match belongs(&file) {
@@ -334,12 +368,18 @@ impl Checkpoint {
         };
         let path = format!("state/{manifest_batch}.manifest");
         let Some(blob) = self.shared.store.get(&path).await? else {
-            return Ok(Fact::Damaged(format!("{path} is missing")));
+            return Ok(Fact::Damaged(format!(
+                "\"{}/{path}\": the file is missing",
+                self.location()
+            )));
         };
         let manifest = match Manifest::decode(&blob.bytes) {
             Ok(manifest) => manifest,
             Err(Unreadable::Damaged(why)) => {
-                return Ok(Fact::Damaged(format!("{path} is damaged: {why}")));
+                return Ok(Fact::Damaged(format!(
+                    "\"{}/{path}\": {why}",
+                    self.location()
+                )));
             }
             Err(why @ Unreadable::NewerVersion(_)) => return Err(self.shared.damaged(&path, why)),
         };
@@ -347,7 +387,8 @@ impl Checkpoint {
             || manifest.head.pipeline_id != self.shared.identity.pipeline_id
         {
             return Ok(Fact::Damaged(format!(
-                "{path} is not the one of its commit"
+                "\"{}/{path}\": it is not the one that its commit names",
+                self.location()
             )));
         }
         self.check_runs(manifest.runs, commit.entry.batch_id, expectation)
@@ -364,11 +405,17 @@ impl Checkpoint {
             let path = format!("state/{}", run.file);
             let size = self.shared.state.lock().files.get(&path).copied();
             match size {
-                None => return Ok(Fact::Damaged(format!("{path} is missing"))),
+                None => {
+                    return Ok(Fact::Damaged(format!(
+                        "\"{}/{path}\": the file is missing",
+                        self.location()
+                    )));
+                }
                 Some(size) if size != run.bytes => {
                     return Ok(Fact::Damaged(format!(
-                        "{path} has {size} bytes instead of {}",
-                        run.bytes
+                        "\"{}/{path}\": {}",
+                        self.location(),
+                        wrong_size(size, run.bytes)
                     )));
                 }
                 Some(_) => {}
@@ -391,12 +438,9 @@ impl Checkpoint {
                     }
                 }
                 Err(error) if error.kind() == crate::error::ErrorKind::Damaged => {
-                    let why = error.detail_text().unwrap_or_default();
-                    return Ok(Fact::Damaged(format!(
-                        "state/{} is damaged ({})",
-                        run.file,
-                        why.trim_end_matches('.')
-                    )));
+                    return Ok(Fact::Damaged(
+                        error.primary().trim_start_matches(RUN_UNUSABLE).to_owned(),
+                    ));
                 }
                 Err(error) => return Err(error),
             }

@@ -266,7 +266,12 @@ async fn an_expired_lease_is_taken_over_and_fences_the_one_before() {
         (error.sqlstate(), error.kind()),
         ("55006", ErrorKind::Transient)
     );
-    assert!(error.detail_text().unwrap().contains("process"), "{error}");
+    assert!(error.primary().contains("in use by process"), "{error}");
+    assert!(
+        error.primary().contains(" since 1970-01-01 00:00:01 UTC"),
+        "{error}"
+    );
+    assert!(error.hint_text().is_some(), "{error}");
     clock.advance_us(20_000_000);
     first.renew_lease().await.unwrap();
     clock.advance_us(20_000_000);
@@ -590,7 +595,7 @@ async fn damage_stops_the_pipeline_and_names_the_statement() {
     store.tamper("state/0.run", Vec::clear);
     let error = expect_stop(&store, Some(2), "REBUILD STATE OF p").await;
     assert!(
-        error.detail_text().unwrap().contains("state/0.run"),
+        error.primary().contains("state/0.run\": the file is empty"),
         "{error}"
     );
 }
@@ -642,6 +647,21 @@ async fn what_never_committed_is_planned_anew_and_a_lost_commit_replayed() {
     let (checkpoint, resume) = open_faulty(&store, Some(3)).await.unwrap();
     assert!(resume_point(resume).notes[0].contains("missing"));
     assert_eq!(checkpoint.stats().missing_batches, 1);
+}
+
+#[tokio::test]
+async fn a_location_inside_another_checkpoint_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let outer = folder.path().join("p").display().to_string();
+    let clock: ClockRef = ManualClock::at(1_000_000);
+    let (checkpoint, _) = open_at(&outer, &clock, None).await.unwrap();
+    for inner in [format!("{outer}/state"), format!("file://{outer}/a/b")] {
+        let error = open_at(&inner, &clock, None).await.unwrap_err();
+        assert!(error.primary().contains("inside the checkpoint"), "{error}");
+    }
+    let beside = folder.path().join("q").display().to_string();
+    open_at(&beside, &clock, None).await.unwrap();
+    drop(checkpoint);
 }
 
 #[tokio::test]

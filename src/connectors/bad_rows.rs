@@ -74,6 +74,10 @@ impl Source for BadRowPolicy {
         self.source.schema()
     }
 
+    async fn check_position(&self, position: &SourceOffset) -> Result<()> {
+        self.source.check_position(position).await
+    }
+
     async fn initial_offset(&self) -> Result<SourceOffset> {
         self.source.initial_offset().await
     }

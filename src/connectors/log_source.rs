@@ -70,6 +70,10 @@ impl Source for LogSource {
         self.schema.clone()
     }
 
+    async fn check_position(&self, at: &SourceOffset) -> Result<()> {
+        self.log.require(position(at)?)
+    }
+
     async fn initial_offset(&self) -> Result<SourceOffset> {
         Ok(offset(0))
     }
@@ -123,6 +127,8 @@ impl Source for LogSource {
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<SourceChunk>>> {
         let (from, to) = (position(&range.start)?, position(&range.end)?);
+        // A planned range holds what it held when it was planned, or is not read at all.
+        self.log.require(to)?;
         if to <= from {
             return Ok(stream::empty().boxed());
         }

@@ -115,6 +115,12 @@ pub trait Source: Send + Sync {
     /// Schema of the rows it gives.
     fn schema(&self) -> SchemaRef;
 
+    /// Whether a position up to which a pipeline has read can still be one of this source, asked
+    /// when the pipeline opens. `Damaged` where the source went back behind it.
+    async fn check_position(&self, _position: &SourceOffset) -> Result<()> {
+        Ok(())
+    }
+
     /// Where a new pipeline starts; asked once, then fixed in the offset log.
     async fn initial_offset(&self) -> Result<SourceOffset>;
 

@@ -18,6 +18,7 @@ use crate::catalog::history::{History, METRICS_RETENTION_US};
 use crate::catalog::pg_catalog::backends::Backends;
 use crate::catalog::snapshot::{CatalogSnapshot, pipeline_of};
 use crate::catalog::system_tables::SystemFacts;
+use crate::checkpoint::leftover::archive_leftovers;
 use crate::clock::ClockRef;
 use crate::engine::Engine;
 use crate::engine::parts::EngineParts;
@@ -62,7 +63,7 @@ impl DatabaseParts {
         let clock = options.clock.clone();
         let catalog = Catalog::open(&dir.join("catalog"), clock.clone())?;
         let history = History::open(&dir.join("catalog").join("history"), clock.clone())?;
-        let log = DurableLog::open(&dir.join("log"))?;
+        let log = DurableLog::open_noted(&dir.join("log"), &dir.join("catalog").join("log_end"))?;
         // A commit that a crash cut short is in the log, or it never was.
         catalog.resolve_pending(|marker| log.has_marker(marker))?;
         let limit = options.memory_limit_bytes as f64;
@@ -81,6 +82,7 @@ impl DatabaseParts {
             lock: Mutex::new(Some(lock)),
             housekeeping: Mutex::new(None),
         });
+        parts.archive_leftovers(dir);
         let engine = start_engine(&parts, dir, budget, options).await?;
         parts
             .engine
@@ -89,6 +91,24 @@ impl DatabaseParts {
             .expect("the engine is set once, here");
         parts.start_housekeeping();
         Ok(parts)
+    }
+
+    /// What a crash in the middle of a DROP left: it must not keep the name from being used again.
+    fn archive_leftovers(&self, dir: &Path) {
+        let definitions = self.catalog.snapshot();
+        let pipelines = definitions.pipelines().map(|(_, p)| p.id).collect();
+        let archived = archive_leftovers(&dir.join("checkpoints"), &pipelines, &self.clock);
+        let told = archived.and_then(|archived| {
+            archived.iter().try_for_each(|to| {
+                let note = "The checkpoint of a pipeline that no longer exists was archived.";
+                let detail = serde_json::json!({"note": note, "archive": to.to_string_lossy()});
+                self.history
+                    .record_event("recovered", "checkpoints", None, detail)
+            })
+        });
+        if let Err(error) = told {
+            tracing::warn!(%error, "could not archive the checkpoints of dropped pipelines");
+        }
     }
 
     /// The running engine.

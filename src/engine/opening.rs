@@ -426,6 +426,7 @@ async fn open_slot(
         Some(offset) => offset.clone(),
         None => source.initial_offset().await.map_err(|e| e.context(format!("source \"{relation}\"")))?,
     };
+    source.check_position(&position).await.map_err(|e| e.context(format!("source \"{relation}\"")))?;
     let initial = last
         .and_then(|c| c.initial_offsets.get(relation))
         .cloned()

@@ -12,6 +12,7 @@
 //! Deliberately absent: compaction of superseded rows (a view created later reads a table's whole
 //! history) and any knowledge of SQL.
 
+mod end;
 pub mod frame;
 pub mod index;
 mod recovery;
@@ -35,6 +36,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result};
+use end::EndFile;
 use frame::EncodedSchema;
 use index::FrameLocation;
 use recovery::Recovered;
@@ -113,15 +115,33 @@ impl DurableLog {
         Self::open_storage(Arc::new(storage), writer::SEGMENT_BYTES)
     }
 
+    /// As [`Self::open`]; `note` is a file outside of `dir` in which the log's end is kept. A log
+    /// that ends before it was lost or cut: `Damaged`, and nothing is changed.
+    pub fn open_noted(dir: &Path, note: &Path) -> Result<Arc<Self>> {
+        let storage = LocalStorage::open(dir)
+            .map_err(|e| Error::from(e).context("could not open the log"))?;
+        Self::open_all(Arc::new(storage), writer::SEGMENT_BYTES, Some(note))
+    }
+
     /// As [`Self::open`], over any storage; segments are closed at `segment_bytes_max`.
     pub fn open_storage(storage: Arc<dyn LogStorage>, segment_bytes_max: u64) -> Result<Arc<Self>> {
+        Self::open_all(storage, segment_bytes_max, None)
+    }
+
+    fn open_all(
+        storage: Arc<dyn LogStorage>,
+        segment_bytes_max: u64,
+        note: Option<&Path>,
+    ) -> Result<Arc<Self>> {
+        let note = note.map(EndFile::open).transpose()?;
+        let known = note.as_ref().and_then(|(file, known)| Some((file.path(), (*known)?)));
         let Recovered {
             index,
             schemas,
             identity,
             last,
             next_transaction,
-        } = recovery::recover(&*storage)?;
+        } = recovery::recover(&*storage, known)?;
         let (end, _) = watch::channel(index.end());
         let shared = Arc::new(Shared {
             storage,
@@ -134,9 +154,11 @@ impl DurableLog {
                     .collect(),
             ),
             end,
+            refused_below: AtomicU64::new(0),
         });
+        let note = note.map(|(file, _)| file);
         let (sender, receiver) = channel();
-        let writer = Writer::new(Arc::clone(&shared), last, segment_bytes_max);
+        let writer = Writer::new(Arc::clone(&shared), last, segment_bytes_max, note);
         let thread = std::thread::Builder::new()
             .name("log-writer".to_owned())
             .spawn(move || writer.run(&receiver))
@@ -167,6 +189,20 @@ impl DurableLog {
             epoch: None,
             marker: None,
         }
+    }
+
+    /// Someone has taken in the commits before `position`. If the log ends before it, rows were
+    /// lost: `Damaged`, and from then on nothing is committed below it, since its number would
+    /// count as taken in.
+    pub fn require(&self, position: LogPosition) -> Result<()> {
+        let end = self.end();
+        if position <= end {
+            return Ok(());
+        }
+        self.shared
+            .refused_below
+            .fetch_max(position, Ordering::Relaxed);
+        Err(shared::lost_rows(end, position))
     }
 
     /// The position after the last durable commit.

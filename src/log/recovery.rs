@@ -11,10 +11,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 
+use super::end::KnownEnd;
 use super::frame::{
     self, Commit, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameKind, SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -53,13 +55,33 @@ pub struct LastSegment {
     pub schemas: Vec<u64>,
 }
 
+impl LastSegment {
+    /// Cuts a torn tail off, and makes sure that the rest is on disk: what a killed process wrote
+    /// may still be only in the system's cache.
+    fn settle(&self) -> Result<()> {
+        let length = self
+            .file
+            .length()
+            .map_err(|e| io_error("read", self.segment, &e))?;
+        if self.bytes < length {
+            self.file
+                .truncate(self.bytes)
+                .map_err(|e| io_error("cut the tail of", self.segment, &e))?;
+        }
+        self.file
+            .sync()
+            .map_err(|e| io_error("sync", self.segment, &e))
+    }
+}
+
 /// The name of a segment's file.
 pub fn segment_name(segment: u32) -> String {
     format!("{segment:08}.log")
 }
 
-/// Reads the log in `storage`.
-pub fn recover(storage: &dyn LogStorage) -> Result<Recovered> {
+/// Reads the log in `storage`. What is `known` of its end, with where that is noted, must be there;
+/// nothing is changed before that is sure.
+pub fn recover(storage: &dyn LogStorage, known: Option<(&Path, KnownEnd)>) -> Result<Recovered> {
     let mut recovery = Recovery {
         found: Recovered {
             index: Index::default(),
@@ -72,7 +94,7 @@ pub fn recover(storage: &dyn LogStorage) -> Result<Recovered> {
         gaps: Vec::new(),
     };
     let mut segments = list_segments(storage)?;
-    drop_stillborn_segment(storage, &mut segments)?;
+    let stillborn = take_stillborn_segment(storage, &mut segments)?;
     let last = segments.last().copied();
     let mut previous: Option<u32> = None;
     for segment in segments {
@@ -83,6 +105,18 @@ pub fn recover(storage: &dyn LogStorage) -> Result<Recovered> {
         previous = Some(segment);
     }
     recovery.check_gaps()?;
+    if let Some((note, known)) = known {
+        let found = &recovery.found;
+        known.check(found.identity, found.index.end(), last, note)?;
+    }
+    if let Some(segment) = stillborn {
+        storage
+            .remove(&segment_name(segment))
+            .map_err(|e| io_error("remove", segment, &e))?;
+    }
+    if let Some(last) = &recovery.found.last {
+        last.settle()?;
+    }
     Ok(recovery.found)
 }
 
@@ -99,9 +133,13 @@ fn list_segments(storage: &dyn LogStorage) -> Result<Vec<u32>> {
 }
 
 /// A crash between a segment's creation and its header's sync leaves a file that holds no frame.
-fn drop_stillborn_segment(storage: &dyn LogStorage, segments: &mut Vec<u32>) -> Result<()> {
+/// It is no segment, and is to be removed.
+fn take_stillborn_segment(
+    storage: &dyn LogStorage,
+    segments: &mut Vec<u32>,
+) -> Result<Option<u32>> {
     let Some(&segment) = segments.last() else {
-        return Ok(());
+        return Ok(None);
     };
     let name = segment_name(segment);
     let file = storage
@@ -111,12 +149,9 @@ fn drop_stillborn_segment(storage: &dyn LogStorage, segments: &mut Vec<u32>) -> 
     let mut bytes = vec![0; length.min(SEGMENT_HEADER_BYTES as u64) as usize];
     read_at(&*file, segment, &mut bytes, 0)?;
     if length <= SEGMENT_HEADER_BYTES as u64 && SegmentHeader::decode(&bytes)?.is_none() {
-        storage
-            .remove(&name)
-            .map_err(|e| io_error("remove", segment, &e))?;
-        segments.pop();
+        return Ok(segments.pop());
     }
-    Ok(())
+    Ok(None)
 }
 
 struct Recovery {
@@ -158,12 +193,6 @@ impl Recovery {
             self.take(segment, &frame)?;
         }
         if is_last {
-            if reader.offset < reader.length {
-                file.truncate(reader.offset)
-                    .map_err(|e| io_error("cut the tail of", segment, &e))?;
-            }
-            // What a killed process wrote may still be only in the system's cache.
-            file.sync().map_err(|e| io_error("sync", segment, &e))?;
             let bytes = reader.offset;
             self.found.last = Some(LastSegment {
                 segment,

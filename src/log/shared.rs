@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datafusion::arrow::buffer::MutableBuffer;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -14,7 +15,7 @@ use super::index::Index;
 use super::recovery::{damaged, io_error, segment_name};
 use super::storage::{LogFile, LogStorage};
 use super::{LogEntry, index::IndexEntry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// State behind a [`super::DurableLog`].
 #[derive(Debug)]
@@ -29,6 +30,23 @@ pub struct Shared {
     pub schemas: RwLock<HashMap<u64, StoredSchema>>,
     /// position after the last durable commit
     pub end: watch::Sender<LogPosition>,
+    /// commits below this position were taken in by someone although they are not here: their
+    /// numbers are not given out again
+    pub refused_below: AtomicU64,
+}
+
+/// The error of a log that ends before `position`, up to which its rows were taken in.
+pub fn lost_rows(end: LogPosition, position: LogPosition) -> Error {
+    Error::damaged(format!(
+        "the folder log of the data directory lost rows: it ends at commit {end}, but rows up to \
+         commit {position} were taken in"
+    ))
+    .detail("The log is the only copy of the rows of tables and of streams without a connector.")
+    .hint(
+        "Stop the server and put the files of log back from a backup of the same moment. To go on \
+         without the lost rows, run RESET CHECKPOINT OF every pipeline that stopped with this \
+         error, then start the server again.",
+    )
 }
 
 /// A schema of frames.

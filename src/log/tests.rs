@@ -188,6 +188,60 @@ async fn damage_in_the_middle_is_named_and_a_torn_tail_is_dropped() {
     assert_eq!(storage.length("00000001.log"), ends[1]);
 }
 
+#[tokio::test]
+async fn a_lost_or_cut_log_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, note) = (dir.path().join("log"), dir.path().join("log_end"));
+    let file = folder.join("00000001.log");
+    let open = || DurableLog::open_noted(&folder, &note);
+    let log = open().unwrap();
+    let mut length_of_two = 0;
+    for i in 0..5 {
+        let mut transaction = log.begin();
+        transaction.append(1, &inserts(i..i + 2)).await.unwrap();
+        transaction.commit().await.unwrap();
+        if i == 1 {
+            length_of_two = std::fs::metadata(&file).unwrap().len() as usize;
+        }
+    }
+    drop(log);
+    let whole = std::fs::read(&file).unwrap();
+    for length in [0, 20, length_of_two, length_of_two + 11, whole.len() - 1] {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        let error = open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{length}");
+        assert!(error.primary().contains("log/00000001.log"), "{error}");
+        assert!(error.primary().ends_with("up to commit 5"), "{error}");
+        assert_eq!(std::fs::read(&file).unwrap().len(), length, "not changed");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(open().unwrap_err().kind(), ErrorKind::Damaged);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(&file, &whole).unwrap();
+    let log = open().unwrap();
+    assert_eq!(log.end(), 5);
+    log.require(5).unwrap();
+}
+
+#[tokio::test]
+async fn numbers_that_were_taken_in_are_not_given_out_again() {
+    let storage = SimulatedStorage::new(3);
+    let log = DurableLog::open_storage(Arc::new(storage), 1 << 20).unwrap();
+    let commit = async |log: &Arc<DurableLog>| {
+        let mut transaction = log.begin();
+        transaction.append(1, &inserts(0..2)).await.unwrap();
+        transaction.commit().await
+    };
+    assert_eq!(commit(&log).await.unwrap(), 1);
+    log.require(1).unwrap();
+    let error = log.require(10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.primary().contains("ends at commit 1,"), "{error}");
+    assert!(error.primary().contains("commit 10 "), "{error}");
+    assert_eq!(commit(&log).await.unwrap_err().kind(), ErrorKind::Damaged);
+    assert_eq!(log.end(), 1);
+}
+
 /// What a simulated client tried to commit.
 #[derive(Debug, Clone)]
 struct Attempt {

@@ -13,15 +13,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use tokio::sync::oneshot;
 
 use super::LogPosition;
+use super::end::{EndFile, KnownEnd};
 use super::frame::{self, Commit, EncodedSchema, SegmentHeader};
 use super::index::FrameLocation;
 use super::recovery::{LastSegment, io_error, segment_name};
-use super::shared::Shared;
+use super::shared::{Shared, lost_rows};
 use super::storage::LogFile;
 use crate::error::{Error, Result};
 
@@ -101,6 +103,8 @@ pub struct Writer {
     epoch: u64,
     needs_repair: bool,
     segment_bytes_max: u64,
+    /// where the log's end is noted
+    note: Option<EndFile>,
 }
 
 /// A request whose frames have been laid out in the group.
@@ -112,7 +116,12 @@ struct Placed {
 
 impl Writer {
     /// A writer that goes on where `last` ends.
-    pub fn new(shared: Arc<Shared>, last: Option<LastSegment>, segment_bytes_max: u64) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        last: Option<LastSegment>,
+        segment_bytes_max: u64,
+        note: Option<EndFile>,
+    ) -> Self {
         let mut writer = Self {
             shared,
             segment: 0,
@@ -123,6 +132,7 @@ impl Writer {
             epoch: 1,
             needs_repair: false,
             segment_bytes_max,
+            note,
         };
         if let Some(last) = last {
             writer.segment = last.segment;
@@ -131,6 +141,7 @@ impl Writer {
             writer.durable_bytes = last.bytes;
             writer.schemas = last.schemas.into_iter().collect();
         }
+        writer.note_end();
         writer
     }
 
@@ -165,6 +176,11 @@ impl Writer {
         for request in group {
             if request.epoch.is_some_and(|epoch| epoch != self.epoch) {
                 reply(request.reply, Err(lost_frames()));
+                continue;
+            }
+            let required = self.shared.refused_below.load(Ordering::Relaxed);
+            if next_commit < required && matches!(request.action, Action::Commit { .. }) {
+                reply(request.reply, Err(lost_rows(next_commit, required)));
                 continue;
             }
             placed.push(self.place(request, &mut out, &mut next_commit));
@@ -349,12 +365,30 @@ impl Writer {
             }
             replies.push((sender, answer));
         }
+        self.note_end();
         self.shared.end.send_replace(end);
         if reclaim && let Err(error) = self.reclaim() {
             tracing::warn!(%error, "segments of the log that nothing needs stay until later");
         }
         for (sender, answer) in replies {
             reply(sender, Ok(answer));
+        }
+    }
+
+    /// Notes the end outside of the log, after what lies before it is on disk.
+    fn note_end(&mut self) {
+        let known = KnownEnd {
+            identity: self.shared.identity,
+            end: self.shared.index.read().end(),
+        };
+        if known.end == 0 {
+            return;
+        }
+        if let Some(note) = &self.note
+            && let Err(error) = note.record(known)
+        {
+            // An older note is right as well, it only notices less.
+            tracing::warn!(%error, "could not note the log's end");
         }
     }
 

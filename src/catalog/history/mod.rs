@@ -12,7 +12,7 @@ pub mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use self::rows::{DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
 use crate::clock::ClockRef;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::state::system::SystemStore;
 
 /// How long metrics rows are kept, in microseconds: `metrics_retention`, 7 days.
@@ -47,13 +47,37 @@ pub struct HistoryFilter {
 }
 
 impl History {
-    /// Opens or creates the store in `dir` (`<data>/catalog/history`).
+    /// Opens or creates the store in `dir` (`<data>/catalog/history`). Nothing depends on it, so a
+    /// damaged one is set aside as `history.damaged-<time>` and a new one begins, with an event that
+    /// tells where the old one is.
     pub fn open(dir: &Path, clock: ClockRef) -> Result<Arc<Self>> {
-        std::fs::create_dir_all(dir)?;
-        Ok(Arc::new(Self {
-            store: SystemStore::open(dir)?,
-            clock,
-        }))
+        let in_dir = |error: Error| error.context(dir.display());
+        match SystemStore::open(dir) {
+            Ok(store) => Ok(Arc::new(Self { store, clock })),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                let aside = set_aside(dir, clock.now_us()).map_err(in_dir)?;
+                let cause = error.detail_text().unwrap_or(error.primary()).to_owned();
+                tracing::error!(
+                    cause,
+                    set_aside = %aside.display(),
+                    "history is damaged, a new one begins"
+                );
+                let store = SystemStore::open(dir).map_err(in_dir)?;
+                let history = Self { store, clock };
+                history.record_event(
+                    "recovered",
+                    "history",
+                    None,
+                    serde_json::json!({
+                        "note": "The history of metrics and events was damaged; a new one begins.",
+                        "cause": cause,
+                        "set_aside": aside.to_string_lossy(),
+                    }),
+                )?;
+                Ok(Arc::new(history))
+            }
+            Err(error) => Err(in_dir(error)),
+        }
     }
 
     /// Keeps the metrics rows of a batch. The same view and batch again replaces the row.
@@ -327,6 +351,28 @@ impl History {
         }
         Ok(rows)
     }
+}
+
+/// Gives a damaged folder another name beside the old one.
+fn set_aside(dir: &Path, now_us: i64) -> Result<PathBuf> {
+    let time = chrono::DateTime::from_timestamp_micros(now_us).map_or_else(
+        || now_us.to_string(),
+        |at| at.format("%Y%m%dT%H%M%SZ").to_string(),
+    );
+    let name_of = |number: u32| {
+        let mut name = dir.as_os_str().to_owned();
+        name.push(format!(".damaged-{time}"));
+        if number > 0 {
+            name.push(format!("-{number}"));
+        }
+        PathBuf::from(name)
+    };
+    let aside = (0..)
+        .map(name_of)
+        .find(|path| !path.exists())
+        .ok_or_else(|| Error::internal("every name for a damaged history is taken"))?;
+    std::fs::rename(dir, &aside)?;
+    Ok(aside)
 }
 
 fn json<T: Serialize>(row: &T) -> Result<Vec<u8>> {

@@ -125,3 +125,40 @@ fn the_engines_json_becomes_exact_milliseconds() {
     let bad = serde_json::json!({ "add_batch_ms": "12.5" });
     assert!(serde_json::from_value::<MetricsRow>(bad).is_err());
 }
+
+#[test]
+fn a_damaged_store_is_set_aside_and_told_of() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("history");
+    let damages: [fn(&Path); 3] = [
+        |dir| std::fs::remove_file(dir.join("CURRENT")).unwrap(),
+        |dir| std::fs::write(dir.join("CURRENT"), "MANIFEST-999999\n").unwrap(),
+        |dir| {
+            for file in std::fs::read_dir(dir).unwrap() {
+                let path = file.unwrap().path();
+                if path.to_string_lossy().contains("MANIFEST") {
+                    let bytes = std::fs::read(&path).unwrap();
+                    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+                }
+            }
+        },
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let history = History::open(&dir, ManualClock::at(0)).unwrap();
+        history.record_metrics(&[row("v", 1, 5)]).unwrap();
+        drop(history);
+        damage(&dir);
+        // The same time again and again: the names must differ all the same.
+        let history = History::open(&dir, ManualClock::at(0)).unwrap();
+        let events = history.events(&named("history", None)).unwrap();
+        assert_eq!(events.len(), 1, "damage {number}");
+        let aside = events[0].detail["set_aside"].as_str().unwrap();
+        assert!(
+            aside.contains("history.damaged-19700101T000000Z"),
+            "{aside}"
+        );
+        assert!(Path::new(aside).is_dir(), "{aside}");
+        assert!(history.metrics(&named("v", None)).unwrap().is_empty());
+    }
+    assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), 4);
+}

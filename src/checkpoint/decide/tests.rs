@@ -52,6 +52,7 @@ fn sound(batches: Range<u64>) -> Facts {
         commits: batches.clone().map(|n| (n, commit(n, Some(n)))).collect(),
         states: batches.map(|n| (n, Fact::Whole(()))).collect(),
         has_other_files: true,
+        newest_state: None,
     }
 }
 
@@ -130,6 +131,98 @@ fn resumes_after_the_newest_commit_and_replays_what_is_beyond() {
     let mut facts = sound(0..0);
     facts.offsets.insert(0, Fact::Whole(()));
     assert_eq!(plan_of(&facts), (None, vec![0], 0, 0));
+}
+
+#[test]
+fn lost_commits_are_never_a_fresh_start() {
+    let without_commits = |offsets: Range<u64>, newest_state| {
+        let mut facts = sound(offsets);
+        facts.commits.clear();
+        facts.newest_state = newest_state;
+        facts
+    };
+    let lost = |oldest_offsets, newest_state| Stop::CommitsLost {
+        oldest_offsets,
+        newest_state,
+    };
+    // Only retained batches are there: those before them cannot run again.
+    let mut retained = without_commits(18..21, Some(20));
+    assert_eq!(stop_of(&retained), lost(Some(18), Some(20)));
+    retained.newest_state = None;
+    retained.catalog_batch = Some(19);
+    assert_eq!(stop_of(&retained), lost(Some(18), None));
+    assert_eq!(stop_of(&without_commits(1..2, None)), lost(Some(1), None));
+    // The offset log is gone as well.
+    assert_eq!(
+        stop_of(&without_commits(0..0, Some(7))),
+        lost(None, Some(7))
+    );
+    assert_eq!(
+        stop_of(&without_commits(0..1, Some(7))),
+        lost(Some(0), Some(7))
+    );
+    // One damaged commit of a later batch is not the first batch's.
+    let mut one = without_commits(18..19, None);
+    one.commits.insert(18, bad());
+    assert!(matches!(stop_of(&one), Stop::StateLost { .. }));
+    // Every batch is told: all run again, and a note says so.
+    let all = without_commits(0..4, Some(3));
+    assert_eq!(plan_of(&all), (None, vec![0, 1, 2, 3], 0, 1));
+    // Whether the newest one committed is not known: it is not planned anew.
+    let mut newest_damaged = without_commits(0..4, None);
+    newest_damaged.offsets.insert(3, bad());
+    assert!(matches!(
+        stop_of(&newest_damaged),
+        Stop::OffsetsDamaged { batch_id: 3, .. }
+    ));
+    // A crash before the first commit is no loss.
+    for newest_state in [None, Some(0)] {
+        let first = without_commits(0..1, newest_state);
+        assert_eq!(plan_of(&first), (None, vec![0], 0, 0));
+        assert_eq!(
+            resume(&without_commits(0..0, newest_state)),
+            Decision::Fresh
+        );
+    }
+}
+
+#[test]
+fn messages_name_the_file_and_what_is_wrong() {
+    for (stop, words) in [
+        (
+            Stop::OffsetsDamaged {
+                batch_id: 11,
+                why: MISSING.into(),
+            },
+            "\"/c/a/offsets/11\": the file is missing",
+        ),
+        (
+            Stop::StateLost {
+                newest_commit: 20,
+                why: "\"/c/a/state/20.run\": its checksum is wrong".into(),
+            },
+            "\"/c/a/state/20.run\": its checksum is wrong",
+        ),
+        (
+            Stop::MetadataMissing,
+            "\"/c/a/metadata\": the file is missing",
+        ),
+        (
+            Stop::CommitsLost {
+                oldest_offsets: Some(18),
+                newest_state: None,
+            },
+            "\"/c/a/commits\" is empty",
+        ),
+    ] {
+        let error = stop.to_error("a", "/c/a");
+        assert!(error.primary().ends_with(words), "{error}");
+        assert!(!error.primary().contains("damaged"), "{error}");
+        assert!(
+            error.hint_text().is_some_and(|hint| hint.contains(" OF a")),
+            "{error}"
+        );
+    }
 }
 
 #[test]
