@@ -228,6 +228,11 @@ impl Checkpoint {
         self.shared.store.describe()
     }
 
+    /// The pipeline that it belongs to.
+    pub fn pipeline_name(&self) -> &str {
+        &self.shared.identity.pipeline_name
+    }
+
     /// Fixes a batch's input. Durable when it returns; the batch may be computed meanwhile, but
     /// nothing of it may go out before. Replaces the entry of a batch that never committed.
     pub async fn write_offsets(&self, entry: &OffsetEntry) -> Result<()> {

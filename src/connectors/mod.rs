@@ -18,6 +18,7 @@ pub mod open;
 pub mod settings;
 pub mod sinks;
 pub mod socket;
+mod telling;
 
 use std::sync::Arc;
 

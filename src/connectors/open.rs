@@ -33,6 +33,8 @@ pub struct ConnectorEnvironment {
     /// The source's own log in the pipeline's checkpoint. `None` for readers that live no longer
     /// than the process.
     pub source_log: Option<Arc<dyn SourceLog>>,
+    /// The pipeline that reads, for the statements in hints. `None` for readers without one.
+    pub pipeline: Option<String>,
     /// Values of secrets.
     pub secrets: SecretLookup,
     /// Batches that must stay replayable: a source log keeps them apart when it compacts.
@@ -48,6 +50,7 @@ impl ConnectorEnvironment {
             log,
             clock,
             source_log: None,
+            pipeline: None,
             secrets: Arc::new(|_| None),
             retain_batches: 100,
             console: Arc::new(Mutex::new(std::io::stderr())),

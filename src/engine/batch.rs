@@ -70,6 +70,7 @@ impl Pipeline {
         let replayed = logged_before;
         if !logged_before {
             opened.look_for_data(&self.parts).await;
+            opened.stop_for_broken_source()?;
         }
         watch.lap(|p| &mut p.latest_offset);
 
@@ -561,6 +562,15 @@ async fn fill(
 }
 
 impl Opened {
+    /// Only a source that cannot be reached is waited for; any other trouble is told and stops.
+    fn stop_for_broken_source(&self) -> Result<()> {
+        let mut errors = self.slots.iter().filter_map(|slot| slot.last_error.as_ref());
+        match errors.find(|e| e.kind() != ErrorKind::Transient) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
     /// Asks every source for its latest position, at one instant for those that lie in the durable
     /// log, so that a transaction over several relations is in one batch. A source that cannot be
     /// reached tells so in its slot and has nothing new.

@@ -453,7 +453,8 @@ pub(super) fn open_relation(
     retain_batches: usize,
 ) -> Result<(SourceRef, bool)> {
     let source_log = checkpoint.map(|c| c.source_log(&object.name));
-    let environment = parts.connector_environment(source_log, retain_batches);
+    let mut environment = parts.connector_environment(source_log, retain_batches);
+    environment.pipeline = checkpoint.map(|c| c.pipeline_name().to_owned());
     let source = connectors::open_source(object, &environment)?;
     let reads_log = match &object.definition {
         Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),

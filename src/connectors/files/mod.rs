@@ -32,6 +32,7 @@ use self::plan::{
 use self::read::{FileTask, ReadPolicy};
 use super::formats::{Format, FormatOptions, Layout, parquet};
 use super::settings::Settings;
+use super::telling::Names;
 use super::{
     Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset,
     SourceRange, chunks,
@@ -48,6 +49,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The source.
 pub struct FilesSource {
+    names: Names,
     location: Location,
     schema: SchemaRef,
     metadata: Vec<Option<String>>,
@@ -85,7 +87,9 @@ impl FilesSource {
         let location_text = settings.required("location")?;
         let format = FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
         let metadata = metadata_columns(object.columns())?;
+        let names = Names::new(&object.name, environment);
         let policy = ReadPolicy {
+            names: names.clone(),
             format,
             ignore_missing_files: settings.boolean("ignore_missing_files")?.unwrap_or(false),
             on_bad_file: settings
@@ -111,6 +115,7 @@ impl FilesSource {
         };
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let source = Self {
+            names,
             location: Location::parse(&location_text, &settings)?,
             schema: object.schema(),
             metadata,
@@ -155,14 +160,14 @@ impl FilesSource {
     async fn entries(&self) -> Result<HashMap<u64, LogEntry>> {
         let all = self.log.load_all().await?;
         all.iter()
-            .map(|(batch_id, value)| Ok((*batch_id, LogEntry::parse(*batch_id, value)?)))
+            .map(|(batch_id, value)| Ok((*batch_id, LogEntry::parse(&self.names, *batch_id, value)?)))
             .collect()
     }
 
     /// Makes the known files those of the chain that ends at `last`.
     async fn load(&self, last: Option<u64>) -> Result<()> {
         let entries = self.entries().await?;
-        let chain = plan::chain(&entries, last)?;
+        let chain = plan::chain(&self.names, &entries, last)?;
         let mut seen = HashMap::new();
         for batch_id in &chain {
             for file in &entries[batch_id].files {
@@ -203,7 +208,7 @@ impl FilesSource {
         );
         for entry in &found.changed {
             match self.policy.on_changed_file {
-                OnChangedFile::Fail => return Err(read::changed_file(&entry.path)),
+                OnChangedFile::Fail => return Err(read::changed_file(&self.names, &entry.path)),
                 OnChangedFile::ReadAgain => {}
                 OnChangedFile::Warn => {
                     tracing::warn!(file = %entry.path, "a file changed after it was read");
@@ -275,7 +280,10 @@ impl FilesSource {
                 "file \"{}\" is not a whole Parquet file",
                 entry.path
             ))
-            .hint("Replace the file, or set on_bad_file = 'skip' on the stream.")),
+            .hint(format!(
+                "Replace the file, or go on without it: {}",
+                self.names.alter_stream("on_bad_file = 'skip'")
+            ))),
         }
     }
 
@@ -291,8 +299,8 @@ impl FilesSource {
             && start.files_log.is_none_or(|s| batch_id > s)
         {
             let value = self.log.get(batch_id).await?;
-            let value = value.ok_or_else(|| plan::missing_entry(batch_id))?;
-            let entry = LogEntry::parse(batch_id, &value)?;
+            let value = value.ok_or_else(|| plan::missing_entry(&self.names, batch_id))?;
+            let entry = LogEntry::parse(&self.names, batch_id, &value)?;
             next = entry.previous;
             batches.push((batch_id, entry));
         }

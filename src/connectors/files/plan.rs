@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::location::FileEntry;
+use crate::connectors::telling::Names;
 use crate::connectors::{ReadLimits, SourceOffset};
 use crate::error::{Error, Result};
 
@@ -61,14 +62,10 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
-    /// From the log's JSON; `batch_id` for the error.
-    pub fn parse(batch_id: u64, value: &Value) -> Result<Self> {
-        serde_json::from_value(value.clone()).map_err(|e| {
-            Error::damaged(format!(
-                "file list of batch {batch_id} in the source's log is damaged"
-            ))
-            .detail(format!("{e}."))
-        })
+    /// From the log's JSON; the names and `batch_id` are for the error.
+    pub(in crate::connectors) fn parse(names: &Names, batch_id: u64, value: &Value) -> Result<Self> {
+        serde_json::from_value(value.clone())
+            .map_err(|e| damaged_entry(names, batch_id, &e.to_string()))
     }
 
     /// To the log's JSON.
@@ -78,17 +75,20 @@ impl LogEntry {
 }
 
 /// Batches of the chain that ends at `last`, oldest first.
-pub fn chain(entries: &HashMap<u64, LogEntry>, last: Option<u64>) -> Result<Vec<u64>> {
+pub(in crate::connectors) fn chain(
+    names: &Names,
+    entries: &HashMap<u64, LogEntry>,
+    last: Option<u64>,
+) -> Result<Vec<u64>> {
     let mut batches = Vec::new();
     let mut next = last;
     while let Some(batch_id) = next {
         let entry = entries
             .get(&batch_id)
-            .ok_or_else(|| missing_entry(batch_id))?;
+            .ok_or_else(|| missing_entry(names, batch_id))?;
         if entry.previous.is_some_and(|p| p >= batch_id) {
-            return Err(Error::damaged(format!(
-                "file list of batch {batch_id} in the source's log is damaged"
-            )));
+            let why = "the entry before it is not older than itself";
+            return Err(damaged_entry(names, batch_id, why));
         }
         batches.push(batch_id);
         next = entry.previous;
@@ -98,11 +98,29 @@ pub fn chain(entries: &HashMap<u64, LogEntry>, last: Option<u64>) -> Result<Vec<
 }
 
 /// The error for an entry that a position refers to and the log does not have.
-pub fn missing_entry(batch_id: u64) -> Error {
+pub(in crate::connectors) fn missing_entry(names: &Names, batch_id: u64) -> Error {
     Error::damaged(format!(
-        "file list of batch {batch_id} is missing from the source's log"
+        "log of what source \"{}\" has read is missing at batch {batch_id}",
+        names.stream
     ))
-    .hint("Restore the checkpoint: RESTORE CHECKPOINT OF …; or start over: RESET CHECKPOINT OF …;")
+    .detail(format!(
+        "File sources/{}/{batch_id} of the checkpoint is not there.",
+        names.stream
+    ))
+    .hint(names.checkpoint("REPAIR", ""))
+}
+
+/// The error for an entry that is there and cannot be right.
+fn damaged_entry(names: &Names, batch_id: u64, why: &str) -> Error {
+    Error::damaged(format!(
+        "log of what source \"{}\" has read is damaged at batch {batch_id}",
+        names.stream
+    ))
+    .detail(format!(
+        "In file sources/{}/{batch_id} of the checkpoint: {why}.",
+        names.stream
+    ))
+    .hint(names.checkpoint("REPAIR", ""))
 }
 
 /// A file that was read, as it was then.
@@ -297,9 +315,26 @@ mod tests {
             (3, of(Some(2))),
             (4, of(Some(2))),
         ]);
-        assert_eq!(chain(&entries, Some(4)).unwrap(), [1, 2, 4]);
-        assert_eq!(chain(&entries, None).unwrap(), Vec::<u64>::new());
-        assert!(chain(&entries, Some(9)).is_err());
+        let names = Names {
+            stream: "f".into(),
+            pipeline: Some("My view".into()),
+        };
+        assert_eq!(chain(&names, &entries, Some(4)).unwrap(), [1, 2, 4]);
+        assert_eq!(chain(&names, &entries, None).unwrap(), Vec::<u64>::new());
+        let error = chain(&names, &entries, Some(9)).unwrap_err();
+        assert_eq!(
+            error.primary(),
+            "log of what source \"f\" has read is missing at batch 9"
+        );
+        assert!(error.detail_text().unwrap().contains("sources/f/9"));
+        assert_eq!(
+            error.hint_text(),
+            Some("REPAIR CHECKPOINT OF \"My view\";")
+        );
+        let loop_entries = HashMap::from([(1, of(Some(1)))]);
+        let error = chain(&names, &loop_entries, Some(1)).unwrap_err();
+        assert_eq!(error.kind(), crate::error::ErrorKind::Damaged);
+        assert!(error.primary().contains("\"f\"") && error.primary().contains("batch 1"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, St
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::ParquetChunks;
 use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
+use crate::connectors::telling::Names;
 use crate::connectors::{DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
@@ -23,6 +24,8 @@ use crate::error::{Error, ErrorKind, Result, sqlstate};
 /// How files are read.
 #[derive(Debug, Clone)]
 pub struct ReadPolicy {
+    /// Names for hints.
+    pub(in crate::connectors) names: Names,
     /// Format of the files.
     pub format: FormatOptions,
     /// A planned file that is gone is counted as lost instead of stopping the batch.
@@ -115,11 +118,11 @@ impl FileTask {
 
     fn read(&self, out: &ChunkSender) -> Result<(), Stop> {
         let entry = &self.file.entry;
-        let file = self.location.open(entry).map_err(|e| io_error(entry, &e))?;
-        let size = file.size().map_err(|e| io_error(entry, &e))?;
+        let file = self.location.open(entry).map_err(|e| io_error(&self.policy.names, entry, &e))?;
+        let size = file.size().map_err(|e| io_error(&self.policy.names, entry, &e))?;
         if size != entry.size {
             if self.policy.on_changed_file == OnChangedFile::Fail {
-                return Err(changed_file(&entry.path).into());
+                return Err(changed_file(&self.policy.names, &entry.path).into());
             }
             if self.segment.start == 0 {
                 tracing::warn!(
@@ -166,7 +169,7 @@ impl FileTask {
         let mut records = RecordReader::new(file.reader(at).take(entry.size - at), end);
         let mut first = self.segment.start == 0;
         if !first {
-            let before = records.next_record().map_err(|e| io_error(entry, &e))?;
+            let before = records.next_record().map_err(|e| io_error(&self.policy.names, entry, &e))?;
             at += before.map_or(0, |record| record.length as u64);
         }
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
@@ -174,7 +177,7 @@ impl FileTask {
         let mut lines_before = None;
         let mut bytes = 0u64;
         while at < self.segment.end
-            && let Some(record) = records.next_record().map_err(|e| io_error(entry, &e))?
+            && let Some(record) = records.next_record().map_err(|e| io_error(&self.policy.names, entry, &e))?
         {
             at += record.length as u64;
             bytes += record.length as u64;
@@ -238,7 +241,7 @@ impl FileTask {
         let mut buffer = vec![0u8; 1 << 20];
         let mut lines = 0;
         loop {
-            let read = before.read(&mut buffer).map_err(|e| io_error(entry, &e))?;
+            let read = before.read(&mut buffer).map_err(|e| io_error(&self.policy.names, entry, &e))?;
             if read == 0 {
                 return Ok(lines);
             }
@@ -290,13 +293,14 @@ impl FileTask {
 }
 
 /// The error for a file that changed where that is not allowed.
-pub fn changed_file(path: &str) -> Error {
-    Error::damaged(format!("file \"{path}\" changed after it was read")).hint(
-        "Put the old file back, or set on_changed_file = 'warn' or 'read_again' on the stream.",
-    )
+pub(in crate::connectors) fn changed_file(names: &Names, path: &str) -> Error {
+    Error::damaged(format!("file \"{path}\" changed after it was read")).hint(format!(
+        "Put the old file back, or go on with what was read: {}",
+        names.alter_stream("on_changed_file = 'warn'")
+    ))
 }
 
-fn io_error(entry: &FileEntry, error: &io::Error) -> Error {
+fn io_error(names: &Names, entry: &FileEntry, error: &io::Error) -> Error {
     if error.kind() == io::ErrorKind::NotFound {
         return Error::with_kind(
             ErrorKind::Damaged,
@@ -304,7 +308,10 @@ fn io_error(entry: &FileEntry, error: &io::Error) -> Error {
             format!("file \"{}\" of a planned batch is gone", entry.path),
         )
         .detail(format!("It had {} bytes when it was planned.", entry.size))
-        .hint("Put the file back, or accept the loss: ALTER STREAM … SET (ignore_missing_files = true);");
+        .hint(format!(
+            "Put the file back, or accept the loss: {}",
+            names.alter_stream("ignore_missing_files = true")
+        ));
     }
     Error::transient(
         sqlstate::IO_ERROR,

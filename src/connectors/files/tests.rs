@@ -98,6 +98,7 @@ impl Fixture {
         let object = object(&options);
         let mut environment = ConnectorEnvironment::new(None, self.clock.clone());
         environment.source_log = Some(self.log.clone());
+        environment.pipeline = Some("v".into());
         environment.retain_batches = 3;
         let Definition::Stream(stream) = &object.definition else {
             unreachable!()
@@ -279,7 +280,10 @@ async fn a_planned_file_that_is_gone_stops_or_is_counted() {
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(
         error.primary().contains("a.json")
-            && error.hint_text().unwrap().contains("ignore_missing_files")
+            && error
+                .hint_text()
+                .unwrap()
+                .contains("ALTER STREAM f SET (ignore_missing_files = true);")
     );
     fixture
         .options
@@ -444,6 +448,8 @@ async fn a_missing_folder_may_come_back_and_a_damaged_log_may_not() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.primary().contains("\"f\"") && error.primary().contains("batch 9"));
+    assert_eq!(error.hint_text(), Some("REPAIR CHECKPOINT OF v;"));
     fs::remove_dir_all(fixture.path()).unwrap();
     let error = source.latest_offset().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
