@@ -54,10 +54,10 @@ impl ConflictRule {
                 "ON CONFLICT DO UPDATE requires inference specification or constraint name",
             )
             .hint("For example, ON CONFLICT (column_name).")),
-            ast::OnConflictAction::DoUpdate(update) => Ok(Self::Update(ConflictUpdate {
+            ast::OnConflictAction::DoUpdate(update) => Ok(Self::Update(Box::new(ConflictUpdate {
                 assigned: assignments(target, &update.assignments)?,
                 selection: update.selection.clone(),
-            })),
+            }))),
         }
     }
 }
