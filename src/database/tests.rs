@@ -254,3 +254,74 @@ async fn a_view_that_cannot_be_leaves_nothing() {
     );
     database.execute("DROP STREAM s").await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_log_is_refused_and_its_numbers_stay_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(&dir).await;
+    database
+        .execute(
+            "CREATE STREAM s (k BIGINT);
+             CREATE MATERIALIZED VIEW n WITH (trigger = 'continuous') AS SELECT count(*) FROM s",
+        )
+        .await
+        .unwrap();
+    for _ in 0..5 {
+        database
+            .execute("INSERT INTO s VALUES (1); FLUSH")
+            .await
+            .unwrap();
+    }
+    database.close().await.unwrap();
+    drop(database);
+    let segment = dir.path().join("log").join("00000001.log");
+    std::fs::write(&segment, b"").unwrap();
+    let refused = Database::open(dir.path(), DatabaseOptions::default()).await;
+    let error = refused.map(drop).unwrap_err();
+    assert_eq!(error.sqlstate(), "XX001");
+    assert!(error.primary().contains("log/00000001.log"), "{error}");
+    // Even where nobody knows any more how far the log went, the view's checkpoint does.
+    std::fs::remove_file(dir.path().join("catalog").join("log_end")).unwrap();
+    let database = open(&dir).await;
+    let error = database.execute("FLUSH").await.unwrap_err();
+    assert!(error.primary().contains("lost rows"), "{error}");
+    let error = database
+        .execute("INSERT INTO s VALUES (1)")
+        .await
+        .unwrap_err();
+    assert!(error.primary().contains("ends at commit 0,"), "{error}");
+    database.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_commits_stop_the_pipeline() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(&dir).await;
+    database
+        .execute(
+            "CREATE STREAM s (k BIGINT);
+             CREATE MATERIALIZED VIEW n WITH (trigger = 'continuous', min_batches_to_retain = 3) AS
+               SELECT k, count(*) FROM s GROUP BY k",
+        )
+        .await
+        .unwrap();
+    for _ in 0..12 {
+        database
+            .execute("INSERT INTO s VALUES (1); FLUSH")
+            .await
+            .unwrap();
+    }
+    database.close().await.unwrap();
+    drop(database);
+    let checkpoint = dir.path().join("checkpoints").join("n");
+    std::fs::remove_dir_all(checkpoint.join("commits")).unwrap();
+    let database = open(&dir).await;
+    let error = database
+        .execute("INSERT INTO s VALUES (1); FLUSH")
+        .await
+        .unwrap_err();
+    assert_eq!(error.sqlstate(), "XX001");
+    assert!(error.primary().contains("checkpoints/n/commits"), "{error}");
+    assert!(error.hint_text().unwrap().contains("RESET CHECKPOINT OF n"));
+    database.close().await.unwrap();
+}

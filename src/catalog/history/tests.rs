@@ -137,8 +137,9 @@ fn a_damaged_store_is_set_aside_and_told_of() {
             for file in std::fs::read_dir(dir).unwrap() {
                 let path = file.unwrap().path();
                 if path.to_string_lossy().contains("MANIFEST") {
-                    let bytes = std::fs::read(&path).unwrap();
-                    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+                    let mut bytes = std::fs::read(&path).unwrap();
+                    bytes[9] ^= 0x40;
+                    std::fs::write(&path, bytes).unwrap();
                 }
             }
         },
