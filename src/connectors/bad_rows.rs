@@ -119,6 +119,10 @@ impl Source for BadRowPolicy {
         self.source.wait_for_data(from).await;
     }
 
+    fn take_notices(&self) -> Vec<String> {
+        self.source.take_notices()
+    }
+
     fn is_append_only(&self) -> bool {
         self.source.is_append_only()
     }

@@ -16,7 +16,7 @@ use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, St
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::ParquetChunks;
 use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
-use crate::connectors::telling::Names;
+use crate::connectors::telling::{Names, Notices};
 use crate::connectors::{DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
@@ -26,6 +26,8 @@ use crate::error::{Error, ErrorKind, Result, sqlstate};
 pub struct ReadPolicy {
     /// Names for hints.
     pub(in crate::connectors) names: Names,
+    /// Where trouble with a file is told.
+    pub(in crate::connectors) notices: Notices,
     /// Format of the files.
     pub format: FormatOptions,
     /// A planned file that is gone is counted as lost instead of stopping the batch.
@@ -96,14 +98,20 @@ impl FileTask {
                 if self.segment.start > 0 {
                     return Ok(());
                 }
-                tracing::warn!(file = %path, "a planned file is gone; its rows are lost");
+                self.policy.notices.tell(format!(
+                    "file \"{path}\" of a planned batch is gone: its {} bytes are lost",
+                    self.file.entry.size
+                ));
                 let reason = format!("file is gone; it had {} bytes", self.file.entry.size);
                 self.set_aside(out, reason)
             }
             Err(Stop::Failed(e))
                 if e.kind() == ErrorKind::Damaged && self.policy.on_bad_file == OnBadFile::Skip =>
             {
-                tracing::warn!(file = %path, error = %e, "an unreadable file is skipped");
+                self.policy.notices.tell(format!(
+                    "file \"{path}\" is skipped, because it cannot be read: {}",
+                    e.primary()
+                ));
                 self.set_aside(out, e.primary().to_owned())
             }
             other => other,
@@ -125,10 +133,11 @@ impl FileTask {
                 return Err(changed_file(&self.policy.names, &entry.path).into());
             }
             if self.segment.start == 0 {
-                tracing::warn!(
-                    file = %entry.path, planned_bytes = entry.size, bytes = size,
-                    "a file changed between planning and reading"
-                );
+                self.policy.notices.tell(format!(
+                    "file \"{}\" changed between planning and reading: {} bytes were planned, \
+                     and it has {size} now",
+                    entry.path, entry.size
+                ));
             }
         }
         match &self.policy.format.format {
@@ -313,6 +322,11 @@ fn io_error(names: &Names, entry: &FileEntry, error: &io::Error) -> Error {
             names.alter_stream("ignore_missing_files = true")
         ));
     }
+    unreadable(entry, error)
+}
+
+/// The error for a file that is there and could not be read; it may go away.
+pub fn unreadable(entry: &FileEntry, error: &io::Error) -> Error {
     Error::transient(
         sqlstate::IO_ERROR,
         format!("could not read file \"{}\"", entry.path),
