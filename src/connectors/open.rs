@@ -13,6 +13,7 @@ use super::kafka::KafkaSource;
 use super::log_source::LogSource;
 use super::settings::{SecretLookup, Settings};
 use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
+use super::telling::Names;
 use super::{DeadLetter, SinkRef, SourceLog, SourceRef};
 use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::clock::ClockRef;
@@ -129,7 +130,7 @@ pub fn open_source(
     }
     match connector {
         None => Ok(source),
-        Some(_) => BadRowPolicy::wrap(source, &settings),
+        Some(_) => BadRowPolicy::wrap(source, &settings, Names::new(&object.name, environment)),
     }
 }
 

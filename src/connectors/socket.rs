@@ -70,7 +70,10 @@ impl SocketStatus {
     /// all is well or the first connection is still being made.
     pub fn trouble(&self) -> Option<Error> {
         let reason = self.last_error.as_ref()?;
-        Some(Error::transient(sqlstate::CONNECTION_FAILURE, reason.clone()))
+        Some(Error::transient(
+            sqlstate::CONNECTION_FAILURE,
+            reason.clone(),
+        ))
     }
 }
 
@@ -250,7 +253,10 @@ impl Receiver {
             Ok(decoder) => {
                 // Lines are counted from each connection's first, so its time tells them apart.
                 let seconds = self.environment.clock.now_us().div_euclid(1_000_000);
-                Lines::new(decoder, format!("{} connected {seconds}", endpoint.address()))
+                Lines::new(
+                    decoder,
+                    format!("{} connected {seconds}", endpoint.address()),
+                )
             }
             Err(e) => return Ended::Failed(e.primary().to_owned()),
         };

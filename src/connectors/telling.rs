@@ -30,7 +30,10 @@ impl Names {
 
     /// `ALTER STREAM s SET (setting);`
     pub fn alter_stream(&self, setting: &str) -> String {
-        format!("ALTER STREAM {} SET ({setting});", quote_identifier(&self.stream))
+        format!(
+            "ALTER STREAM {} SET ({setting});",
+            quote_identifier(&self.stream)
+        )
     }
 
     /// `REPAIR CHECKPOINT OF p;` and the like, with `verb` before and `rest` behind. A reader

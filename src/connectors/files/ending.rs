@@ -41,7 +41,11 @@ pub fn of_file(location: &Location, entry: &FileEntry, format: &Format) -> io::R
         Format::Json => Ok(json_ending(&tail(&file, entry.size)?)),
         Format::Text | Format::Raw | Format::Parquet => {
             let last = file.read_at(entry.size - 1, 1)?;
-            Ok(if last[..] == *b"\n" { Ending::Whole } else { Ending::Open })
+            Ok(if last[..] == *b"\n" {
+                Ending::Whole
+            } else {
+                Ending::Open
+            })
         }
     }
 }
@@ -114,7 +118,12 @@ mod tests {
             (b"{\"k\":1}}", Ending::Open),
         ];
         for (tail, ending) in cases {
-            assert_eq!(json_ending(tail), ending, "{}", String::from_utf8_lossy(tail));
+            assert_eq!(
+                json_ending(tail),
+                ending,
+                "{}",
+                String::from_utf8_lossy(tail)
+            );
         }
     }
 

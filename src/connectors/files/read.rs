@@ -126,8 +126,13 @@ impl FileTask {
 
     fn read(&self, out: &ChunkSender) -> Result<(), Stop> {
         let entry = &self.file.entry;
-        let file = self.location.open(entry).map_err(|e| io_error(&self.policy.names, entry, &e))?;
-        let size = file.size().map_err(|e| io_error(&self.policy.names, entry, &e))?;
+        let file = self
+            .location
+            .open(entry)
+            .map_err(|e| io_error(&self.policy.names, entry, &e))?;
+        let size = file
+            .size()
+            .map_err(|e| io_error(&self.policy.names, entry, &e))?;
         if size != entry.size {
             if self.policy.on_changed_file == OnChangedFile::Fail {
                 return Err(changed_file(&self.policy.names, &entry.path).into());
@@ -178,7 +183,9 @@ impl FileTask {
         let mut records = RecordReader::new(file.reader(at).take(entry.size - at), end);
         let mut first = self.segment.start == 0;
         if !first {
-            let before = records.next_record().map_err(|e| io_error(&self.policy.names, entry, &e))?;
+            let before = records
+                .next_record()
+                .map_err(|e| io_error(&self.policy.names, entry, &e))?;
             at += before.map_or(0, |record| record.length as u64);
         }
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
@@ -186,7 +193,9 @@ impl FileTask {
         let mut lines_before = None;
         let mut bytes = 0u64;
         while at < self.segment.end
-            && let Some(record) = records.next_record().map_err(|e| io_error(&self.policy.names, entry, &e))?
+            && let Some(record) = records
+                .next_record()
+                .map_err(|e| io_error(&self.policy.names, entry, &e))?
         {
             at += record.length as u64;
             bytes += record.length as u64;
@@ -250,7 +259,9 @@ impl FileTask {
         let mut buffer = vec![0u8; 1 << 20];
         let mut lines = 0;
         loop {
-            let read = before.read(&mut buffer).map_err(|e| io_error(&self.policy.names, entry, &e))?;
+            let read = before
+                .read(&mut buffer)
+                .map_err(|e| io_error(&self.policy.names, entry, &e))?;
             if read == 0 {
                 return Ok(lines);
             }

@@ -68,7 +68,9 @@ fn read_position(json: &Value) -> Option<Position> {
 /// Writes the offset log's JSON.
 pub fn to_offset(offsets: &TopicOffsets, ids: &TopicIds) -> SourceOffset {
     let topics = offsets.iter().map(|(topic, partitions)| {
-        let id = ids.get(topic).map(|id| (ID_KEY.to_owned(), Value::from(id.as_str())));
+        let id = ids
+            .get(topic)
+            .map(|id| (ID_KEY.to_owned(), Value::from(id.as_str())));
         let partitions = partitions
             .iter()
             .map(|(partition, offset)| (partition.to_string(), Value::from(*offset)))
@@ -420,7 +422,10 @@ mod tests {
         let start = offsets(&[(0, 12), (1, 9), (2, 3)]);
         let position = |offsets: TopicOffsets, id: Option<&str>| Position {
             offsets,
-            ids: id.map(|id| ("t".to_owned(), id.to_owned())).into_iter().collect(),
+            ids: id
+                .map(|id| ("t".to_owned(), id.to_owned()))
+                .into_iter()
+                .collect(),
         };
         let new_id = TopicIds::from([("t".into(), "new".into())]);
         let lost = losses(&position(start, None), &new_id, &marks);
@@ -442,7 +447,14 @@ mod tests {
         assert!(lost[2].describe().contains("gone"));
         let sound = offsets(&[(0, 20), (1, 5)]);
         assert!(losses(&position(sound.clone(), Some("new")), &new_id, &marks).is_empty());
-        assert!(losses(&position(sound.clone(), Some("old")), &TopicIds::new(), &marks).is_empty());
+        assert!(
+            losses(
+                &position(sound.clone(), Some("old")),
+                &TopicIds::new(),
+                &marks
+            )
+            .is_empty()
+        );
         // Offsets that the new topic has too are lost none the less.
         let lost = losses(&position(sound, Some("old")), &new_id, &marks);
         assert_eq!(lost.len(), 2);

@@ -55,7 +55,9 @@ pub struct PartitionRange {
 impl PartitionRange {
     /// What is lost of a range whose topic was created again.
     pub fn lost_with_its_topic(&self, watermarks: &TopicWatermarks) -> Loss {
-        let marks = watermarks.get(&self.topic).and_then(|p| p.get(&self.partition));
+        let marks = watermarks
+            .get(&self.topic)
+            .and_then(|p| p.get(&self.partition));
         Loss {
             topic: self.topic.clone(),
             partition: self.partition,

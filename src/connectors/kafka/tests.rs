@@ -257,7 +257,10 @@ async fn lost_records_stop_or_are_told() {
         .unwrap();
     assert_eq!(ids(&read(&lenient, &planned, &[0]).await.unwrap()), [1]);
     let notices = lenient.take_notices();
-    assert!(notices.len() == 1 && notices[0].contains("offset 50"), "{notices:?}");
+    assert!(
+        notices.len() == 1 && notices[0].contains("offset 50"),
+        "{notices:?}"
+    );
     let again = lenient
         .plan_range(1, &beyond, &latest, &ReadLimits::default())
         .await;
@@ -273,9 +276,15 @@ async fn a_topic_that_was_created_again_is_found_though_it_has_grown() {
     let old = "00000000-0000-0000-0000-000000000001";
     let before = SourceOffset(serde_json::json!({"t": {"0": 2, "topic_id": old}}));
     let limits = ReadLimits::default();
-    let error = source.plan_range(2, &before, &latest, &limits).await.unwrap_err();
+    let error = source
+        .plan_range(2, &before, &latest, &limits)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert!(error.detail_text().unwrap().contains("created again"), "{error}");
+    assert!(
+        error.detail_text().unwrap().contains("created again"),
+        "{error}"
+    );
     let replayed = SourceRange {
         start: SourceOffset(serde_json::json!({"t": {"0": 1, "topic_id": old}})),
         end: before.clone(),
@@ -287,7 +296,10 @@ async fn a_topic_that_was_created_again_is_found_though_it_has_grown() {
     assert_eq!(lenient.take_notices().len(), 1);
     let planned = lenient.plan_range(2, &before, &latest, &limits).await;
     let planned = planned.unwrap().unwrap();
-    assert_eq!(ids(&read(&lenient, &planned, &[0]).await.unwrap()), [1, 2, 3]);
+    assert_eq!(
+        ids(&read(&lenient, &planned, &[0]).await.unwrap()),
+        [1, 2, 3]
+    );
     assert_eq!(planned.end, latest);
     assert_eq!(lenient.take_notices().len(), 1);
 }

@@ -73,7 +73,9 @@ pub fn ask(
         }
         let mut count = 0usize;
         let described = c::rd_kafka_DescribeTopics_result_topics(result, &mut count);
-        Ok((0..count).filter_map(|i| read_one(*described.add(i))).collect())
+        Ok((0..count)
+            .filter_map(|i| read_one(*described.add(i)))
+            .collect())
     }
 }
 
