@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::settings::Settings;
+use super::telling::Names;
 use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef};
 use crate::error::{Error, Result, sqlstate};
 
@@ -24,11 +25,16 @@ enum OnBadRow {
 pub struct BadRowPolicy {
     source: SourceRef,
     policy: OnBadRow,
+    names: Names,
 }
 
 impl BadRowPolicy {
     /// Puts option `on_bad_row` over a source; the default leaves the source as it is.
-    pub fn wrap(source: SourceRef, settings: &Settings<'_>) -> Result<SourceRef> {
+    pub(super) fn wrap(
+        source: SourceRef,
+        settings: &Settings<'_>,
+        names: Names,
+    ) -> Result<SourceRef> {
         let policy = settings.choice(
             "on_bad_row",
             &[
@@ -39,12 +45,16 @@ impl BadRowPolicy {
         )?;
         Ok(match policy {
             None | Some(OnBadRow::DeadLetter) => source,
-            Some(policy) => Arc::new(Self { source, policy }),
+            Some(policy) => Arc::new(Self {
+                source,
+                policy,
+                names,
+            }),
         })
     }
 }
 
-fn apply(policy: OnBadRow, mut chunk: SourceChunk) -> Result<SourceChunk> {
+fn apply(policy: OnBadRow, names: &Names, mut chunk: SourceChunk) -> Result<SourceChunk> {
     match policy {
         OnBadRow::DeadLetter => {}
         OnBadRow::Drop => chunk.dead_letters.iter_mut().for_each(|l| l.raw.clear()),
@@ -55,9 +65,10 @@ fn apply(policy: OnBadRow, mut chunk: SourceChunk) -> Result<SourceChunk> {
                     format!("cannot decode {}", letter.origin),
                 )
                 .detail(format!("{}.", letter.error))
-                .hint(
-                    "To go on without such rows: ALTER STREAM … SET (on_bad_row = 'dead letter');",
-                ));
+                .hint(format!(
+                    "To go on without such rows: {}",
+                    names.alter_stream("on_bad_row = 'dead_letter'")
+                )));
             }
         }
     }
@@ -108,10 +119,10 @@ impl Source for BadRowPolicy {
         range: &SourceRange,
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<SourceChunk>>> {
-        let policy = self.policy;
+        let (policy, names) = (self.policy, self.names.clone());
         let chunks = self.source.read_range(batch_id, range, projection).await?;
         Ok(chunks
-            .map(move |chunk| chunk.and_then(|chunk| apply(policy, chunk)))
+            .map(move |chunk| chunk.and_then(|chunk| apply(policy, &names, chunk)))
             .boxed())
     }
 
@@ -121,6 +132,10 @@ impl Source for BadRowPolicy {
 
     async fn wait_for_data(&self, from: &SourceOffset) {
         self.source.wait_for_data(from).await;
+    }
+
+    fn take_notices(&self) -> Vec<String> {
+        self.source.take_notices()
     }
 
     fn is_append_only(&self) -> bool {
@@ -152,13 +167,26 @@ mod tests {
 
     #[test]
     fn policies() {
-        assert!(apply(OnBadRow::Fail, chunk(0)).is_ok());
-        let error = apply(OnBadRow::Fail, chunk(2)).unwrap_err();
+        let names = Names {
+            stream: "f".into(),
+            pipeline: None,
+        };
+        assert!(apply(OnBadRow::Fail, &names, chunk(0)).is_ok());
+        let error = apply(OnBadRow::Fail, &names, chunk(2)).unwrap_err();
         assert_eq!(error.primary(), "cannot decode a.json line 7");
-        let dropped = apply(OnBadRow::Drop, chunk(2)).unwrap();
+        assert!(
+            error
+                .hint_text()
+                .unwrap()
+                .contains("ALTER STREAM f SET (on_bad_row = 'dead_letter');")
+        );
+        let dropped = apply(OnBadRow::Drop, &names, chunk(2)).unwrap();
         assert!(dropped.dead_letters.len() == 2 && dropped.dead_letters[0].raw.is_empty());
         assert_eq!(
-            apply(OnBadRow::DeadLetter, chunk(1)).unwrap().dead_letters[0].raw,
+            apply(OnBadRow::DeadLetter, &names, chunk(1))
+                .unwrap()
+                .dead_letters[0]
+                .raw,
             b"oops"
         );
     }

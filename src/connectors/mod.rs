@@ -155,6 +155,12 @@ pub trait Source: Send + Sync {
     /// The batch that ends at `offset` is durable: the source may forget what came before.
     async fn acknowledge(&self, batch_id: u64, offset: &SourceOffset) -> Result<()>;
 
+    /// Sentences about what happened to the source since they were last taken, such as records
+    /// that are lost or files that changed after they were read; each is given once.
+    fn take_notices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Resolves when something new may be there; the engine also polls. Cancel-safe.
     async fn wait_for_data(&self, from: &SourceOffset);
 

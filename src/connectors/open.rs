@@ -13,7 +13,8 @@ use super::kafka::KafkaSource;
 use super::log_source::LogSource;
 use super::settings::{SecretLookup, Settings};
 use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
-use super::{SinkRef, SourceLog, SourceRef};
+use super::telling::Names;
+use super::{DeadLetter, SinkRef, SourceLog, SourceRef};
 use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::clock::ClockRef;
 use crate::error::{Error, Result, sqlstate};
@@ -21,6 +22,9 @@ use crate::log::DurableLog;
 
 /// Where the console sink writes.
 pub type ConsoleWriter = Arc<Mutex<dyn Write + Send>>;
+
+/// Takes dead letters of a stream at a commit of the durable log.
+pub type DeadLetterHook = Arc<dyn Fn(&str, u64, &[DeadLetter]) + Send + Sync>;
 
 /// What connectors get from their surroundings.
 #[derive(Clone)]
@@ -35,6 +39,9 @@ pub struct ConnectorEnvironment {
     pub source_log: Option<Arc<dyn SourceLog>>,
     /// The pipeline that reads, for the statements in hints. `None` for readers without one.
     pub pipeline: Option<String>,
+    /// Where letters go that no batch carries: the stream, the commit of the durable log that they
+    /// came before or with, and the letters. `None`: only the receiver's status has them.
+    pub dead_letters: Option<DeadLetterHook>,
     /// Values of secrets.
     pub secrets: SecretLookup,
     /// Batches that must stay replayable: a source log keeps them apart when it compacts.
@@ -51,6 +58,7 @@ impl ConnectorEnvironment {
             clock,
             source_log: None,
             pipeline: None,
+            dead_letters: None,
             secrets: Arc::new(|_| None),
             retain_batches: 100,
             console: Arc::new(Mutex::new(std::io::stderr())),
@@ -122,7 +130,7 @@ pub fn open_source(
     }
     match connector {
         None => Ok(source),
-        Some(_) => BadRowPolicy::wrap(source, &settings),
+        Some(_) => BadRowPolicy::wrap(source, &settings, Names::new(&object.name, environment)),
     }
 }
 

@@ -5,7 +5,8 @@
 //! of a few milliseconds; what a crash cuts off before its commit was never seen by anyone.
 //!
 //! The receiver connects as a client and reconnects for ever, with a growing pause. Bad lines are
-//! dead letters by count and last text in the status: the log holds rows only.
+//! dead letters: the log holds rows only, so they go to the environment's hook at once, and their
+//! count and the last of them are in the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +51,10 @@ const LETTERS_KEPT: usize = 100;
 pub struct SocketStatus {
     /// The connection is up.
     pub connected: bool,
-    /// Why it is not, or was not, last time.
+    /// What is wrong now: why it is not connected, or why received rows cannot be logged.
     pub last_error: Option<String>,
+    /// Since when there is no connection, microseconds since the epoch; `None` while it is up.
+    pub down_since_us: Option<i64>,
     /// Rows committed since the receiver started.
     pub rows: u64,
     /// Lines that could not be decoded since then.
@@ -60,6 +63,18 @@ pub struct SocketStatus {
     pub last_dead_letters: Vec<DeadLetter>,
     /// When a row was last committed, microseconds since the epoch.
     pub last_row_at_us: Option<i64>,
+}
+
+impl SocketStatus {
+    /// What keeps rows from coming, of kind `Transient` as for a broker that is away; `None` while
+    /// all is well or the first connection is still being made.
+    pub fn trouble(&self) -> Option<Error> {
+        let reason = self.last_error.as_ref()?;
+        Some(Error::transient(
+            sqlstate::CONNECTION_FAILURE,
+            reason.clone(),
+        ))
+    }
 }
 
 /// Handle to a running receiver. Dropped without [`Self::stop`] the receiver ends at its next
@@ -189,7 +204,12 @@ impl Receiver {
             failures = if received { 0 } else { failures + 1 };
             let pause = pause(failures, self.environment.clock.now_us() as u64);
             tracing::info!(stream = %self.name, reason, ?pause, "socket is down, connecting again");
-            self.status.lock().last_error = Some(reason);
+            {
+                let mut status = self.status.lock();
+                status.last_error = Some(reason);
+                let now_us = self.environment.clock.now_us();
+                status.down_since_us.get_or_insert(now_us);
+            }
             if wait_or_stop(pause, &mut stopped).await {
                 return;
             }
@@ -212,6 +232,7 @@ impl Receiver {
             let mut status = self.status.lock();
             status.connected = true;
             status.last_error = None;
+            status.down_since_us = None;
         }
         self.receive(socket, stopped).await
     }
@@ -229,7 +250,14 @@ impl Receiver {
             &endpoint.layout.payload_projection,
         );
         let mut lines = match decoder {
-            Ok(decoder) => Lines::new(decoder, endpoint.address()),
+            Ok(decoder) => {
+                // Lines are counted from each connection's first, so its time tells them apart.
+                let seconds = self.environment.clock.now_us().div_euclid(1_000_000);
+                Lines::new(
+                    decoder,
+                    format!("{} connected {seconds}", endpoint.address()),
+                )
+            }
             Err(e) => return Ended::Failed(e.primary().to_owned()),
         };
         let mut buffer = vec![0u8; 64 << 10];
@@ -290,6 +318,7 @@ impl Receiver {
                 }
             }
         }
+        self.tell_letters(&letters);
         let mut status = self.status.lock();
         status.rows += count;
         if count > 0 {
@@ -301,6 +330,18 @@ impl Receiver {
         let surplus = status.last_dead_letters.len().saturating_sub(LETTERS_KEPT);
         status.last_dead_letters.drain(..surplus);
         None
+    }
+
+    /// Puts bad lines where people look for them.
+    fn tell_letters(&self, letters: &[DeadLetter]) {
+        let Some(last) = letters.last() else { return };
+        tracing::warn!(
+            stream = %self.name, count = letters.len(), origin = %last.origin, error = %last.error,
+            "received lines could not be decoded"
+        );
+        if let Some(record) = &self.environment.dead_letters {
+            record(&self.name, self.log.end(), letters);
+        }
     }
 
     async fn log_rows(&self, changes: &ChangeBatch) -> Result<()> {

@@ -1,6 +1,12 @@
-//! What a source tells people beside rows: the names its hints need.
+//! What a source tells people beside rows: names for its hints, and notices.
 //!
 //! Hints hold whole statements, so a source must know what its stream and its pipeline are called.
+//! A notice is about something that no batch may ever carry, such as a file that changed after it
+//! was read; the engine takes notices with [`super::Source::take_notices`].
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::ConnectorEnvironment;
 use crate::sql::names::quote_identifier;
@@ -24,7 +30,10 @@ impl Names {
 
     /// `ALTER STREAM s SET (setting);`
     pub fn alter_stream(&self, setting: &str) -> String {
-        format!("ALTER STREAM {} SET ({setting});", quote_identifier(&self.stream))
+        format!(
+            "ALTER STREAM {} SET ({setting});",
+            quote_identifier(&self.stream)
+        )
     }
 
     /// `REPAIR CHECKPOINT OF p;` and the like, with `verb` before and `rest` behind. A reader
@@ -35,5 +44,26 @@ impl Names {
             None => format!("the view over {}", self.stream),
         };
         format!("{verb} CHECKPOINT OF {pipeline}{rest};")
+    }
+}
+
+/// Notices that wait to be taken; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notices(Arc<Mutex<Vec<String>>>);
+
+impl Notices {
+    /// Adds one, and logs it. What nobody takes does not grow without bound.
+    pub fn tell(&self, notice: String) {
+        const KEPT: usize = 1_000;
+        tracing::warn!("{notice}");
+        let mut waiting = self.0.lock();
+        if waiting.len() < KEPT {
+            waiting.push(notice);
+        }
+    }
+
+    /// Takes all that wait, oldest first.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
     }
 }

@@ -79,8 +79,12 @@ impl EngineParts {
         retain_batches: usize,
     ) -> ConnectorEnvironment {
         let definitions = Arc::clone(&self.definitions);
+        let history = Arc::clone(&self.history);
         ConnectorEnvironment {
             source_log,
+            dead_letters: Some(Arc::new(move |stream, commit, letters| {
+                history.record_dead_letters(stream, "", commit, letters);
+            })),
             secrets: Arc::new(move |name| definitions.secret(name)),
             retain_batches,
             ..ConnectorEnvironment::new(Some(Arc::clone(&self.log)), self.clock.clone())

@@ -2,12 +2,13 @@
 //!
 //! New files are found by listing, oldest first. The exact list of a batch's files goes into the
 //! source's log before the batch is planned, so that a batch reads the same files again whatever
-//! happened to the folder since. A file is complete when it is listed: writers should rename whole
-//! files into place, or `min_file_age` keeps young files out. Empty files wait until they have
-//! content.
+//! happened to the folder since. Writers should rename whole files into place, or `min_file_age`
+//! keeps young files out; a file whose last line is not ended is left until it is, or until nobody
+//! has touched it for `bad_file_wait`. Empty files wait until they have content.
 //!
 //! Absent: watching by the kernel's notifications (object stores have none, network folders lie).
 
+mod ending;
 pub mod location;
 pub mod pattern;
 pub mod plan;
@@ -16,7 +17,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 
+use self::ending::Ending;
 use self::location::{FileEntry, Location};
 use self::plan::{
     BadFile, FilesOffset, Found, LogEntry, OnBadFile, OnChangedFile, PlannedFile, Seen,
@@ -32,14 +34,14 @@ use self::plan::{
 use self::read::{FileTask, ReadPolicy};
 use super::formats::{Format, FormatOptions, Layout, parquet};
 use super::settings::Settings;
-use super::telling::Names;
+use super::telling::{Names, Notices};
 use super::{
     Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset,
     SourceRange, chunks,
 };
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Options};
 use crate::clock::ClockRef;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result};
 
 /// Batches that get an entry between two compactions of the log.
 const COMPACT_EVERY: usize = 50;
@@ -72,6 +74,8 @@ struct Known {
     chain: Vec<u64>,
     /// Files of these batches.
     seen: HashMap<String, Seen>,
+    /// Files that were told to be empty for long.
+    told_empty: HashSet<String>,
     /// The last listing.
     listing: Option<Arc<Vec<FileEntry>>>,
 }
@@ -90,6 +94,7 @@ impl FilesSource {
         let names = Names::new(&object.name, environment);
         let policy = ReadPolicy {
             names: names.clone(),
+            notices: Notices::default(),
             format,
             ignore_missing_files: settings.boolean("ignore_missing_files")?.unwrap_or(false),
             on_bad_file: settings
@@ -211,15 +216,35 @@ impl FilesSource {
                 OnChangedFile::Fail => return Err(read::changed_file(&self.names, &entry.path)),
                 OnChangedFile::ReadAgain => {}
                 OnChangedFile::Warn => {
-                    tracing::warn!(file = %entry.path, "a file changed after it was read");
                     if let Some(seen) = known.seen.get_mut(&entry.path) {
+                        self.policy.notices.tell(format!(
+                            "file \"{}\" changed after it was read: it had {} bytes and has {} \
+                             now; what changed is not read",
+                            entry.path, seen.size, entry.size
+                        ));
                         seen.size = entry.size;
                         seen.modified_at_us = entry.modified_at_us;
                     }
                 }
             }
         }
+        self.tell_empty(listing, &mut known);
         Ok(found)
+    }
+
+    /// Says once of a file that it stays empty; it is read when it has content.
+    fn tell_empty(&self, listing: &[FileEntry], known: &mut Known) {
+        let now_us = self.clock.now_us();
+        for entry in listing.iter().filter(|entry| entry.size == 0) {
+            let age_us = now_us.saturating_sub(entry.modified_at_us);
+            let waited = age_us >= self.bad_file_wait_us && !known.seen.contains_key(&entry.path);
+            if waited && known.told_empty.insert(entry.path.clone()) {
+                self.policy.notices.tell(format!(
+                    "file \"{}\" is empty; it is read when it has content",
+                    entry.path
+                ));
+            }
+        }
     }
 
     /// Chooses the files of a batch out of `unread`, looking at Parquet files' marks.
@@ -250,7 +275,7 @@ impl FilesSource {
 
     async fn inspect(&self, entry: &FileEntry) -> Result<Inspected> {
         if self.policy.format.format != Format::Parquet {
-            return Ok(Inspected::Plan(None));
+            return self.inspect_lines(entry).await;
         }
         let (location, file) = (self.location.clone(), entry.clone());
         let complete = tokio::task::spawn_blocking(move || has_parquet_marks(&location, &file))
@@ -261,13 +286,7 @@ impl FilesSource {
             Ok(false) => {}
             // Gone between listing and now: not there any more.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Inspected::Later),
-            Err(e) => {
-                return Err(Error::transient(
-                    sqlstate::IO_ERROR,
-                    format!("could not read file \"{}\"", entry.path),
-                )
-                .detail(format!("The cause is: {e}.")));
-            }
+            Err(e) => return Err(read::unreadable(entry, &e)),
         }
         let age_us = self.clock.now_us().saturating_sub(entry.modified_at_us);
         let policy = self.policy.on_bad_file;
@@ -284,6 +303,47 @@ impl FilesSource {
                 "Replace the file, or go on without it: {}",
                 self.names.alter_stream("on_bad_file = 'skip'")
             ))),
+        }
+    }
+
+    /// Looks at the end of a file of lines, which may still be written. A file that nobody has
+    /// touched for `bad_file_wait` is as whole as it will be, unless its last line is known to be
+    /// cut; to know that of an old file in an object store would cost a request for each.
+    async fn inspect_lines(&self, entry: &FileEntry) -> Result<Inspected> {
+        let policy = self.policy.on_bad_file;
+        let age_us = self.clock.now_us().saturating_sub(entry.modified_at_us);
+        let young = age_us < self.bad_file_wait_us;
+        let cheap = self.policy.format.format == Format::Json
+            && matches!(self.location, Location::Local { .. });
+        if policy == OnBadFile::Skip || !(young || cheap) {
+            return Ok(Inspected::Plan(None));
+        }
+        let (location, file) = (self.location.clone(), entry.clone());
+        let format = self.policy.format.format.clone();
+        let ending =
+            tokio::task::spawn_blocking(move || ending::of_file(&location, &file, &format))
+                .await
+                .map_err(|_| Error::internal("a file check ended unexpectedly"))?;
+        match ending {
+            Ok(Ending::Whole) => Ok(Inspected::Plan(None)),
+            Ok(Ending::Changing) => Ok(Inspected::Later),
+            Ok(Ending::Open) if young && policy == OnBadFile::Wait => Ok(Inspected::Later),
+            Ok(Ending::Open) => Ok(Inspected::Plan(None)),
+            Ok(Ending::Cut) => match plan::decide_bad_file(policy, age_us, self.bad_file_wait_us) {
+                BadFile::Later => Ok(Inspected::Later),
+                BadFile::Skip => Ok(Inspected::Plan(None)),
+                BadFile::Fail => Err(Error::damaged(format!(
+                    "file \"{}\" ends in the middle of a line",
+                    entry.path
+                ))
+                .hint(format!(
+                    "Complete the file, or set the line aside: {}",
+                    self.names.alter_stream("on_bad_file = 'skip'")
+                ))),
+            },
+            // Gone between listing and now: not there any more.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Inspected::Later),
+            Err(e) => Err(read::unreadable(entry, &e)),
         }
     }
 
@@ -459,6 +519,12 @@ impl Source for FilesSource {
         self.log.put(batch_id, &entry.to_json()?).await?;
         let mut known = self.known.lock();
         for file in &entry.files {
+            if known.seen.contains_key(&file.entry.path) {
+                self.policy.notices.tell(format!(
+                    "file \"{}\" changed after it was read, and is read again",
+                    file.entry.path
+                ));
+            }
             remember(&mut known.seen, file, batch_id);
         }
         known.chain.push(batch_id);
@@ -535,6 +601,10 @@ impl Source for FilesSource {
         let mut known = self.known.lock();
         known.chain.retain(|batch_id| *batch_id >= through);
         Ok(())
+    }
+
+    fn take_notices(&self) -> Vec<String> {
+        self.policy.notices.take()
     }
 
     async fn wait_for_data(&self, _from: &SourceOffset) {

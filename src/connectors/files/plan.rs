@@ -63,7 +63,11 @@ pub struct LogEntry {
 
 impl LogEntry {
     /// From the log's JSON; the names and `batch_id` are for the error.
-    pub(in crate::connectors) fn parse(names: &Names, batch_id: u64, value: &Value) -> Result<Self> {
+    pub(in crate::connectors) fn parse(
+        names: &Names,
+        batch_id: u64,
+        value: &Value,
+    ) -> Result<Self> {
         serde_json::from_value(value.clone())
             .map_err(|e| damaged_entry(names, batch_id, &e.to_string()))
     }
@@ -327,10 +331,7 @@ mod tests {
             "log of what source \"f\" has read is missing at batch 9"
         );
         assert!(error.detail_text().unwrap().contains("sources/f/9"));
-        assert_eq!(
-            error.hint_text(),
-            Some("REPAIR CHECKPOINT OF \"My view\";")
-        );
+        assert_eq!(error.hint_text(), Some("REPAIR CHECKPOINT OF \"My view\";"));
         let loop_entries = HashMap::from([(1, of(Some(1)))]);
         let error = chain(&names, &loop_entries, Some(1)).unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::Damaged);

@@ -16,7 +16,7 @@ use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, St
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::ParquetChunks;
 use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
-use crate::connectors::telling::Names;
+use crate::connectors::telling::{Names, Notices};
 use crate::connectors::{DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
@@ -26,6 +26,8 @@ use crate::error::{Error, ErrorKind, Result, sqlstate};
 pub struct ReadPolicy {
     /// Names for hints.
     pub(in crate::connectors) names: Names,
+    /// Where trouble with a file is told.
+    pub(in crate::connectors) notices: Notices,
     /// Format of the files.
     pub format: FormatOptions,
     /// A planned file that is gone is counted as lost instead of stopping the batch.
@@ -96,14 +98,20 @@ impl FileTask {
                 if self.segment.start > 0 {
                     return Ok(());
                 }
-                tracing::warn!(file = %path, "a planned file is gone; its rows are lost");
+                self.policy.notices.tell(format!(
+                    "file \"{path}\" of a planned batch is gone: its {} bytes are lost",
+                    self.file.entry.size
+                ));
                 let reason = format!("file is gone; it had {} bytes", self.file.entry.size);
                 self.set_aside(out, reason)
             }
             Err(Stop::Failed(e))
                 if e.kind() == ErrorKind::Damaged && self.policy.on_bad_file == OnBadFile::Skip =>
             {
-                tracing::warn!(file = %path, error = %e, "an unreadable file is skipped");
+                self.policy.notices.tell(format!(
+                    "file \"{path}\" is skipped, because it cannot be read: {}",
+                    e.primary()
+                ));
                 self.set_aside(out, e.primary().to_owned())
             }
             other => other,
@@ -118,17 +126,23 @@ impl FileTask {
 
     fn read(&self, out: &ChunkSender) -> Result<(), Stop> {
         let entry = &self.file.entry;
-        let file = self.location.open(entry).map_err(|e| io_error(&self.policy.names, entry, &e))?;
-        let size = file.size().map_err(|e| io_error(&self.policy.names, entry, &e))?;
+        let file = self
+            .location
+            .open(entry)
+            .map_err(|e| io_error(&self.policy.names, entry, &e))?;
+        let size = file
+            .size()
+            .map_err(|e| io_error(&self.policy.names, entry, &e))?;
         if size != entry.size {
             if self.policy.on_changed_file == OnChangedFile::Fail {
                 return Err(changed_file(&self.policy.names, &entry.path).into());
             }
             if self.segment.start == 0 {
-                tracing::warn!(
-                    file = %entry.path, planned_bytes = entry.size, bytes = size,
-                    "a file changed between planning and reading"
-                );
+                self.policy.notices.tell(format!(
+                    "file \"{}\" changed between planning and reading: {} bytes were planned, \
+                     and it has {size} now",
+                    entry.path, entry.size
+                ));
             }
         }
         match &self.policy.format.format {
@@ -169,7 +183,9 @@ impl FileTask {
         let mut records = RecordReader::new(file.reader(at).take(entry.size - at), end);
         let mut first = self.segment.start == 0;
         if !first {
-            let before = records.next_record().map_err(|e| io_error(&self.policy.names, entry, &e))?;
+            let before = records
+                .next_record()
+                .map_err(|e| io_error(&self.policy.names, entry, &e))?;
             at += before.map_or(0, |record| record.length as u64);
         }
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
@@ -177,7 +193,9 @@ impl FileTask {
         let mut lines_before = None;
         let mut bytes = 0u64;
         while at < self.segment.end
-            && let Some(record) = records.next_record().map_err(|e| io_error(&self.policy.names, entry, &e))?
+            && let Some(record) = records
+                .next_record()
+                .map_err(|e| io_error(&self.policy.names, entry, &e))?
         {
             at += record.length as u64;
             bytes += record.length as u64;
@@ -241,7 +259,9 @@ impl FileTask {
         let mut buffer = vec![0u8; 1 << 20];
         let mut lines = 0;
         loop {
-            let read = before.read(&mut buffer).map_err(|e| io_error(&self.policy.names, entry, &e))?;
+            let read = before
+                .read(&mut buffer)
+                .map_err(|e| io_error(&self.policy.names, entry, &e))?;
             if read == 0 {
                 return Ok(lines);
             }
@@ -313,6 +333,11 @@ fn io_error(names: &Names, entry: &FileEntry, error: &io::Error) -> Error {
             names.alter_stream("ignore_missing_files = true")
         ));
     }
+    unreadable(entry, error)
+}
+
+/// The error for a file that is there and could not be read; it may go away.
+pub fn unreadable(entry: &FileEntry, error: &io::Error) -> Error {
     Error::transient(
         sqlstate::IO_ERROR,
         format!("could not read file \"{}\"", entry.path),

@@ -303,7 +303,13 @@ async fn a_file_that_grows_is_read_as_planned_and_told() {
     let range = plan(&source, 1, &start).await.unwrap();
     fixture.put("a.json", "{\"id\":1}\n{\"id\":2}\n", 5);
     assert_eq!(ids(&source, &range).await, [1]);
+    assert!(source.take_notices()[0].contains("between planning and reading"));
     assert!(plan(&source, 2, &range.end).await.is_none());
+    let notices = source.take_notices();
+    assert_eq!(notices.len(), 1, "told once, though it was seen twice");
+    assert!(notices[0].contains("a.json") && notices[0].contains("had 9 bytes and has 18 now"));
+    assert!(plan(&source, 2, &range.end).await.is_none());
+    assert!(source.take_notices().is_empty());
     fixture
         .options
         .push(("on_changed_file".into(), "read_again".into()));
@@ -520,4 +526,60 @@ async fn a_large_file_is_read_in_segments_and_no_line_is_lost_or_doubled() {
     );
     let bytes: u64 = chunks.iter().map(|c| c.bytes).sum();
     assert_eq!(bytes, text.len() as u64);
+}
+
+#[tokio::test]
+async fn a_line_that_is_being_written_is_waited_for() {
+    let mut fixture = Fixture::new(&[("format", "json"), ("bad_file_wait", "3 seconds")]);
+    let clock = ManualClock::at(10_000_000);
+    fixture.clock = clock.clone();
+    fixture.put("a.json", "{\"id\":4}\n{\"id\":5,\"na", 9);
+    fixture.put("b.json", "{\"id\":6}", 10);
+    let source = fixture.open();
+    let start = source.initial_offset().await.unwrap();
+    let first = plan(&source, 1, &start).await.unwrap();
+    assert_eq!(ids(&source, &first).await, [6], "a closed value is whole");
+    fixture.put("a.json", "{\"id\":4}\n{\"id\":5,\"name\":\"e\"}\n", 10);
+    let second = plan(&source, 2, &first.end).await.unwrap();
+    assert_eq!(ids(&source, &second).await, [4, 5]);
+    assert!(source.take_notices().is_empty());
+
+    fixture.put("c.json", "{\"id\":7}\n{\"id\":", 10);
+    fixture.put("empty.json", "", 10);
+    assert!(plan(&source, 3, &second.end).await.is_none());
+    clock.advance_us(3_000_000);
+    let latest = source.latest_offset().await.unwrap();
+    let limits = ReadLimits::default();
+    let planned = source.plan_range(3, &second.end, &latest, &limits).await;
+    let error = planned.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.primary().contains("c.json"));
+    assert!(
+        error
+            .hint_text()
+            .unwrap()
+            .contains("ALTER STREAM f SET (on_bad_file = 'skip');")
+    );
+    let notices = source.take_notices();
+    assert!(notices.len() == 1 && notices[0].contains("empty.json"));
+    fixture.options.push(("on_bad_file".into(), "skip".into()));
+    let lenient = fixture.open();
+    let third = plan(&lenient, 3, &second.end).await.unwrap();
+    let chunks = chunks_of(&lenient, &third, &[0]).await.unwrap();
+    assert_eq!(chunks[0].dead_letters.len(), 1);
+    assert_eq!(ids(&lenient, &third).await, [7]);
+}
+
+#[tokio::test]
+async fn a_csv_file_without_a_last_newline_is_read_when_it_rests() {
+    let mut fixture = Fixture::new(&[("format", "csv")]);
+    let clock = ManualClock::at(10_000_000);
+    fixture.clock = clock.clone();
+    fixture.put("a.csv", "1,x\n2,y", 10);
+    let source = fixture.open();
+    let start = source.initial_offset().await.unwrap();
+    assert!(plan(&source, 1, &start).await.is_none());
+    clock.advance_us(60_000_000);
+    let range = plan(&source, 1, &start).await.unwrap();
+    assert_eq!(ids(&source, &range).await, [1, 2]);
 }

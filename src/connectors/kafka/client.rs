@@ -14,7 +14,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::offsets::{TopicOffsets, TopicWatermarks, Watermarks};
+use super::offsets::{TopicIds, TopicOffsets, TopicWatermarks, Watermarks};
 use crate::connectors::settings::Settings;
 use crate::error::{Error, Result, sqlstate};
 
@@ -218,6 +218,28 @@ impl Connection {
             all.insert(topic.clone(), marks);
         }
         Ok(all)
+    }
+
+    /// Identities of topics. Brokers that do not tell them leave them unknown; brokers that cannot
+    /// be reached are an error.
+    pub fn topic_ids(&self, consumer: &KafkaConsumer, topics: &[String]) -> Result<TopicIds> {
+        use RDKafkaErrorCode as Code;
+        const AWAY: [Code; 4] = [
+            Code::OperationTimedOut,
+            Code::RequestTimedOut,
+            Code::BrokerTransportFailure,
+            Code::AllBrokersDown,
+        ];
+        match super::topic_ids::ask(consumer, topics, ANSWER_TIMEOUT) {
+            Ok(ids) => Ok(ids),
+            Err(code) if AWAY.contains(&code) => {
+                Err(self.error_after(consumer, &KafkaError::MetadataFetch(code)))
+            }
+            Err(code) => {
+                tracing::debug!(%code, "brokers do not tell the identity of topics");
+                Ok(TopicIds::new())
+            }
+        }
     }
 
     /// The first offsets of records at or after a time, in milliseconds; the end where there are

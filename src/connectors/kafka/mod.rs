@@ -7,6 +7,7 @@
 mod client;
 mod offsets;
 mod read;
+mod topic_ids;
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,13 @@ use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 
 use self::client::{Connection, KafkaConsumer};
-use self::offsets::{StartingOffsets, TopicOffsets, TopicWatermarks};
+use self::offsets::{Loss, StartingOffsets, TopicIds, TopicOffsets, TopicWatermarks};
 use self::read::{PartitionRange, Pool, ReadTask};
 use super::files::plan::tighter;
 use super::formats::values::{EpochUnit, timestamp_us};
 use super::formats::{FormatOptions, Layout, RecordDecoder};
 use super::settings::Settings;
+use super::telling::{Names, Notices};
 use super::{
     Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange,
     chunks,
@@ -58,6 +60,10 @@ pub struct KafkaSource {
 
 /// What blocking calls need; shared with the blocking pool.
 struct Inner {
+    names: Names,
+    notices: Notices,
+    /// Accepted losses that were told: they stand until a batch goes past them.
+    told: Mutex<Vec<Loss>>,
     connection: Connection,
     topics: Vec<String>,
     schema: SchemaRef,
@@ -73,6 +79,8 @@ struct Inner {
     asking: Mutex<Option<Arc<KafkaConsumer>>>,
     partitions: Mutex<Option<KnownPartitions>>,
     watermarks: Mutex<TopicWatermarks>,
+    /// Identities of the topics when they were last asked for.
+    ids: Mutex<Option<TopicIds>>,
     pool: Arc<Pool>,
 }
 
@@ -119,6 +127,9 @@ impl KafkaSource {
             )?
             .unwrap_or(StartingOffsets::Earliest);
         let inner = Inner {
+            names: Names::new(&object.name, environment),
+            notices: Notices::default(),
+            told: Mutex::default(),
             connection: Connection::from_settings(&settings)?,
             topics,
             schema: object.schema(),
@@ -136,6 +147,7 @@ impl KafkaSource {
             asking: Mutex::default(),
             partitions: Mutex::default(),
             watermarks: Mutex::default(),
+            ids: Mutex::default(),
             pool: Arc::default(),
         };
         let all: Vec<usize> = (0..inner.schema.fields().len()).collect();
@@ -157,7 +169,7 @@ impl KafkaSource {
             .map_err(|_| Error::internal("a kafka call ended unexpectedly"))?
     }
 
-    async fn refresh(&self) -> Result<TopicWatermarks> {
+    async fn refresh(&self) -> Result<(TopicWatermarks, TopicIds)> {
         self.blocking(Inner::refresh).await
     }
 }
@@ -174,14 +186,40 @@ impl Inner {
         Ok(consumer)
     }
 
-    /// Asks for the watermarks of all partitions. Blocks.
-    fn refresh(&self) -> Result<TopicWatermarks> {
+    /// Asks for the watermarks of all partitions and the topics' identities. Blocks.
+    fn refresh(&self) -> Result<(TopicWatermarks, TopicIds)> {
         let consumer = self.consumer()?;
         self.connection.reports().clear();
         let partitions = self.partitions(&consumer)?;
         let watermarks = self.connection.all_watermarks(&consumer, &partitions)?;
+        // Asked last: watermarks of a new topic must never go with the old one's identity.
+        let ids = self.connection.topic_ids(&consumer, &self.topics)?;
         *self.watermarks.lock() = watermarks.clone();
-        Ok(watermarks)
+        *self.ids.lock() = Some(ids.clone());
+        Ok((watermarks, ids))
+    }
+
+    /// Identities as last asked for, or now if never. Blocks.
+    fn known_ids(&self) -> Result<TopicIds> {
+        if let Some(ids) = &*self.ids.lock() {
+            return Ok(ids.clone());
+        }
+        let consumer = self.consumer()?;
+        let ids = self.connection.topic_ids(&consumer, &self.topics)?;
+        *self.ids.lock() = Some(ids.clone());
+        Ok(ids)
+    }
+
+    /// Says each accepted loss once.
+    fn tell_losses(&self, losses: Vec<Loss>) {
+        let mut told = self.told.lock();
+        for loss in losses.iter().filter(|loss| !told.contains(loss)) {
+            let notice = loss.describe();
+            let notice = notice.trim_end_matches('.');
+            self.notices
+                .tell(format!("kafka data loss is accepted: {notice}"));
+        }
+        *told = losses;
     }
 
     fn partitions(&self, consumer: &KafkaConsumer) -> Result<BTreeMap<String, Vec<i32>>> {
@@ -242,7 +280,7 @@ impl Source for KafkaSource {
     }
 
     async fn initial_offset(&self) -> Result<SourceOffset> {
-        let watermarks = self.refresh().await?;
+        let (watermarks, ids) = self.refresh().await?;
         let start = match self.inner.starting_ms {
             None => self.inner.starting.resolve(&watermarks),
             Some(ms) => {
@@ -253,12 +291,12 @@ impl Source for KafkaSource {
                 .await?
             }
         };
-        Ok(offsets::to_offset(&start))
+        Ok(offsets::to_offset(&start, &ids))
     }
 
     async fn latest_offset(&self) -> Result<SourceOffset> {
-        let watermarks = self.refresh().await?;
-        Ok(offsets::to_offset(&offsets::latest(&watermarks)))
+        let (watermarks, ids) = self.refresh().await?;
+        Ok(offsets::to_offset(&offsets::latest(&watermarks), &ids))
     }
 
     async fn plan_range(
@@ -268,32 +306,39 @@ impl Source for KafkaSource {
         latest: &SourceOffset,
         limits: &ReadLimits,
     ) -> Result<Option<SourceRange>> {
-        let start = offsets::parse(start)?;
+        let mut start = offsets::parse(start)?;
         let latest = offsets::parse(latest)?;
         let known = self.inner.watermarks.lock().clone();
         let watermarks = if known.is_empty() {
-            self.refresh().await?
+            self.refresh().await?.0
         } else {
             known
         };
-        for loss in offsets::losses(&start, &watermarks) {
-            if self.inner.fail_on_data_loss {
-                return Err(loss.error());
-            }
-            tracing::warn!(loss = loss.describe(), "kafka data loss is accepted");
+        let losses = offsets::losses(&start, &latest.ids, &watermarks);
+        if self.inner.fail_on_data_loss
+            && let Some(loss) = losses.first()
+        {
+            return Err(loss.error(&self.inner.names));
         }
+        // Of a topic that was created again nothing was read yet.
+        for loss in losses.iter().filter(|loss| loss.recreated) {
+            start.offsets.remove(&loss.topic);
+        }
+        self.inner.tell_losses(losses);
+        let mut ids = start.ids;
+        ids.extend(latest.ids);
         let rows_max = tighter(limits.max_rows, self.inner.rows_max);
-        let planned = offsets::plan(&start, &latest, &watermarks, rows_max);
+        let planned = offsets::plan(&start.offsets, &latest.offsets, &watermarks, rows_max);
         Ok(planned.map(|planned| SourceRange {
-            start: offsets::to_offset(&planned.start),
-            end: offsets::to_offset(&planned.end),
+            start: offsets::to_offset(&planned.start, &ids),
+            end: offsets::to_offset(&planned.end, &ids),
         }))
     }
 
     fn backlog(&self, from: &SourceOffset, latest: &SourceOffset) -> Backlog {
         match (offsets::parse(from), offsets::parse(latest)) {
             (Ok(from), Ok(latest)) => Backlog {
-                rows: Some(offsets::distance(&from, &latest)),
+                rows: Some(offsets::distance(&from.offsets, &latest.offsets)),
                 bytes: None,
             },
             _ => Backlog::default(),
@@ -306,9 +351,29 @@ impl Source for KafkaSource {
         range: &SourceRange,
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<SourceChunk>>> {
-        let ranges = ranges_between(&offsets::parse(&range.start)?, &offsets::parse(&range.end)?)?;
+        let (start, end) = (offsets::parse(&range.start)?, offsets::parse(&range.end)?);
+        let mut ranges = ranges_between(&start.offsets, &end.offsets)?;
         if ranges.is_empty() {
             return Ok(stream::empty().boxed());
+        }
+        // A batch that was planned before a crash must not read the rows of another topic.
+        if !end.ids.is_empty() {
+            let ids = self.blocking(Inner::known_ids).await?;
+            let (lost, sound): (Vec<_>, Vec<_>) = ranges
+                .into_iter()
+                .partition(|range| offsets::is_recreated(&range.topic, &end.ids, &ids));
+            for range in &lost {
+                let loss = range.lost_with_its_topic(&self.inner.watermarks.lock());
+                if self.inner.fail_on_data_loss {
+                    return Err(loss.error(&self.inner.names));
+                }
+                self.inner.notices.tell(format!(
+                    "kafka data loss is accepted: offsets {} up to {} of partition {} went with \
+                     the old topic {}",
+                    range.start, range.end, range.partition, range.topic
+                ));
+            }
+            ranges = sound;
         }
         let layout = Arc::new(Layout::new(
             &self.inner.schema,
@@ -323,6 +388,7 @@ impl Source for KafkaSource {
                     format: inner.format.clone(),
                     layout,
                     fail_on_data_loss: inner.fail_on_data_loss,
+                    names: inner.names.clone(),
                     ranges,
                 }
                 .into_readers()
@@ -338,6 +404,10 @@ impl Source for KafkaSource {
     async fn acknowledge(&self, _batch_id: u64, _offset: &SourceOffset) -> Result<()> {
         // Nothing is committed to a group: the offset log is the only record of progress.
         Ok(())
+    }
+
+    fn take_notices(&self) -> Vec<String> {
+        self.inner.notices.take()
     }
 
     async fn wait_for_data(&self, _from: &SourceOffset) {

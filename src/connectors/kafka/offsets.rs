@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::connectors::SourceOffset;
+use crate::connectors::telling::Names;
 use crate::error::{Error, Result};
 
 /// Offsets by partition.
@@ -25,24 +26,67 @@ pub struct Watermarks {
 /// Watermarks by topic and partition.
 pub type TopicWatermarks = BTreeMap<String, BTreeMap<i32, Watermarks>>;
 
+/// Identities of topics, where brokers give them.
+pub type TopicIds = BTreeMap<String, String>;
+
+/// Key of a topic's identity among its partitions in the offset log's JSON.
+const ID_KEY: &str = "topic_id";
+
+/// What the offset log holds: `{"events.clicks":{"0":42,"1":17,"topic_id":"…"}}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Next offsets to read.
+    pub offsets: TopicOffsets,
+    /// The topics that they are offsets of; absent in logs of brokers without identities.
+    pub ids: TopicIds,
+}
+
 /// Reads the offset log's JSON.
-pub fn parse(offset: &SourceOffset) -> Result<TopicOffsets> {
-    serde_json::from_value(offset.0.clone()).map_err(|_| {
+pub fn parse(offset: &SourceOffset) -> Result<Position> {
+    read_position(&offset.0).ok_or_else(|| {
         Error::damaged("offset of a kafka source is not of the form {\"topic\":{\"0\":n}}")
             .detail(format!("It says {}.", offset.0))
     })
 }
 
+fn read_position(json: &Value) -> Option<Position> {
+    let mut position = Position::default();
+    for (topic, entries) in json.as_object()? {
+        let partitions = position.offsets.entry(topic.clone()).or_default();
+        for (key, value) in entries.as_object()? {
+            if key == ID_KEY {
+                let id = value.as_str()?.to_owned();
+                position.ids.insert(topic.clone(), id);
+            } else {
+                partitions.insert(key.parse().ok()?, value.as_i64()?);
+            }
+        }
+    }
+    Some(position)
+}
+
 /// Writes the offset log's JSON.
-pub fn to_offset(offsets: &TopicOffsets) -> SourceOffset {
+pub fn to_offset(offsets: &TopicOffsets, ids: &TopicIds) -> SourceOffset {
     let topics = offsets.iter().map(|(topic, partitions)| {
+        let id = ids
+            .get(topic)
+            .map(|id| (ID_KEY.to_owned(), Value::from(id.as_str())));
         let partitions = partitions
             .iter()
             .map(|(partition, offset)| (partition.to_string(), Value::from(*offset)))
+            .chain(id)
             .collect();
         (topic.clone(), Value::Object(partitions))
     });
     SourceOffset(Value::Object(topics.collect()))
+}
+
+/// The topic is another one than the position was taken in.
+pub fn is_recreated(topic: &str, then: &TopicIds, now: &TopicIds) -> bool {
+    match (then.get(topic), now.get(topic)) {
+        (Some(then), Some(now)) => then != now,
+        _ => false,
+    }
 }
 
 /// Where a new pipeline starts.
@@ -106,11 +150,16 @@ pub struct Loss {
     pub wanted: i64,
     /// What the partition holds now; `None`: the partition is gone.
     pub marks: Option<Watermarks>,
+    /// The topic is another one of the same name: none of its offsets mean what they did.
+    pub recreated: bool,
 }
 
 impl Loss {
     /// Offsets that cannot be read any more, where that is known.
     pub fn rows(&self) -> Option<u64> {
+        if self.recreated {
+            return None;
+        }
         let marks = self.marks?;
         u64::try_from(marks.low - self.wanted).ok()
     }
@@ -122,8 +171,14 @@ impl Loss {
             partition,
             wanted,
             marks,
+            recreated,
         } = self;
         match (marks, self.rows()) {
+            (Some(marks), _) if *recreated => format!(
+                "Topic {topic} was deleted and created again: in the old one offset {wanted} of \
+                 partition {partition} was to be read next; the new one has offsets {} up to {}.",
+                marks.low, marks.high
+            ),
             (None, _) => format!(
                 "Partition {partition} of topic {topic} is gone; offset {wanted} was to be read next."
             ),
@@ -141,35 +196,38 @@ impl Loss {
     }
 
     /// The error where loss is not accepted.
-    pub fn error(&self) -> Error {
+    pub(in crate::connectors) fn error(&self, names: &Names) -> Error {
         Error::damaged(format!(
             "data loss in kafka topic \"{}\" partition {}",
             self.topic, self.partition
         ))
         .detail(self.describe())
-        .hint(
-            "To go on without these records: ALTER STREAM … SET (fail_on_data_loss = false); \
-             to start over: RESET CHECKPOINT OF … FROM EARLIEST;",
-        )
+        .hint(format!(
+            "To go on without these records: {} to start over: {}",
+            names.alter_stream("fail_on_data_loss = false"),
+            names.checkpoint("RESET", " FROM EARLIEST")
+        ))
     }
 }
 
-/// Positions of `start` that the topics no longer have.
-pub fn losses(start: &TopicOffsets, watermarks: &TopicWatermarks) -> Vec<Loss> {
+/// Positions of `start` that the topics, which are `ids` now, no longer have.
+pub fn losses(start: &Position, ids: &TopicIds, watermarks: &TopicWatermarks) -> Vec<Loss> {
     let mut found = Vec::new();
-    for (topic, partitions) in start {
+    for (topic, partitions) in &start.offsets {
+        let recreated = is_recreated(topic, &start.ids, ids);
         for (partition, wanted) in partitions {
             let marks = watermarks
                 .get(topic)
                 .and_then(|p| p.get(partition))
                 .copied();
             let there = marks.is_some_and(|m| m.low <= *wanted && *wanted <= m.high);
-            if !there {
+            if recreated || !there {
                 found.push(Loss {
                     topic: topic.clone(),
                     partition: *partition,
                     wanted: *wanted,
                     marks,
+                    recreated,
                 });
             }
         }
@@ -293,9 +351,19 @@ mod tests {
 
     #[test]
     fn json_as_spark_writes_it() {
-        let offset = to_offset(&offsets(&[(0, 42), (10, 17)]));
+        let position = |ids| Position {
+            offsets: offsets(&[(0, 42), (10, 17)]),
+            ids,
+        };
+        let offset = to_offset(&offsets(&[(0, 42), (10, 17)]), &TopicIds::new());
         assert_eq!(offset.0.to_string(), r#"{"t":{"0":42,"10":17}}"#);
-        assert_eq!(parse(&offset).unwrap(), offsets(&[(0, 42), (10, 17)]));
+        assert_eq!(parse(&offset).unwrap(), position(TopicIds::new()));
+        let ids = TopicIds::from([("t".into(), "a-b".into()), ("other".into(), "c".into())]);
+        let offset = to_offset(&offsets(&[(0, 42), (10, 17)]), &ids);
+        let text = r#"{"t":{"0":42,"10":17,"topic_id":"a-b"}}"#;
+        assert_eq!(offset.0.to_string(), text);
+        let ids = TopicIds::from([("t".into(), "a-b".into())]);
+        assert_eq!(parse(&offset).unwrap(), position(ids));
         assert!(parse(&SourceOffset(serde_json::json!({"t": 1}))).is_err());
     }
 
@@ -352,17 +420,45 @@ mod tests {
     fn losses_are_found_and_told() {
         let marks = marks(&[(0, 20, 100), (1, 0, 5)]);
         let start = offsets(&[(0, 12), (1, 9), (2, 3)]);
-        let lost = losses(&start, &marks);
+        let position = |offsets: TopicOffsets, id: Option<&str>| Position {
+            offsets,
+            ids: id
+                .map(|id| ("t".to_owned(), id.to_owned()))
+                .into_iter()
+                .collect(),
+        };
+        let new_id = TopicIds::from([("t".into(), "new".into())]);
+        let lost = losses(&position(start, None), &new_id, &marks);
         assert_eq!(lost.len(), 3);
         assert_eq!(lost[0].rows(), Some(8));
-        let error = lost[0].error();
+        let names = Names {
+            stream: "k".into(),
+            pipeline: Some("v".into()),
+        };
+        let error = lost[0].error(&names);
         let detail = error.detail_text().unwrap();
         assert!(
             detail.contains("offset 12") && detail.contains("20") && detail.contains("8 offsets")
         );
-        assert!(error.hint_text().unwrap().contains("fail_on_data_loss"));
+        let hint = error.hint_text().unwrap();
+        assert!(hint.contains("ALTER STREAM k SET (fail_on_data_loss = false);"));
+        assert!(hint.contains("RESET CHECKPOINT OF v FROM EARLIEST;"));
         assert!(lost[1].describe().contains("ends at 5"));
         assert!(lost[2].describe().contains("gone"));
-        assert!(losses(&offsets(&[(0, 20), (1, 5)]), &marks).is_empty());
+        let sound = offsets(&[(0, 20), (1, 5)]);
+        assert!(losses(&position(sound.clone(), Some("new")), &new_id, &marks).is_empty());
+        assert!(
+            losses(
+                &position(sound.clone(), Some("old")),
+                &TopicIds::new(),
+                &marks
+            )
+            .is_empty()
+        );
+        // Offsets that the new topic has too are lost none the less.
+        let lost = losses(&position(sound, Some("old")), &new_id, &marks);
+        assert_eq!(lost.len(), 2);
+        assert!(lost[0].recreated && lost[0].rows().is_none());
+        assert!(lost[0].describe().contains("created again") && lost[0].describe().contains("100"));
     }
 }

@@ -22,9 +22,10 @@ use rdkafka::message::{Headers, Message, OwnedMessage};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Connection, Context, KafkaConsumer};
-use super::offsets::{Loss, Watermarks};
+use super::offsets::{Loss, TopicWatermarks, Watermarks};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
 use crate::connectors::formats::{FormatOptions, Layout, RecordDecoder, dead_letter};
+use crate::connectors::telling::Names;
 use crate::connectors::{DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result};
@@ -51,12 +52,29 @@ pub struct PartitionRange {
     pub end: i64,
 }
 
+impl PartitionRange {
+    /// What is lost of a range whose topic was created again.
+    pub fn lost_with_its_topic(&self, watermarks: &TopicWatermarks) -> Loss {
+        let marks = watermarks
+            .get(&self.topic)
+            .and_then(|p| p.get(&self.partition));
+        Loss {
+            topic: self.topic.clone(),
+            partition: self.partition,
+            wanted: self.start,
+            marks: marks.copied(),
+            recreated: true,
+        }
+    }
+}
+
 /// What all readers of a range share. When the last one is done, the consumer goes back to the
 /// pool.
 struct Session {
     consumer: Arc<KafkaConsumer>,
     connection: Connection,
     pool: Arc<Pool>,
+    names: Names,
     /// Records that arrived before their partition had a queue of its own.
     strays: Mutex<HashMap<(String, i32), Vec<OwnedMessage>>>,
 }
@@ -82,6 +100,8 @@ pub struct ReadTask {
     pub layout: Arc<Layout>,
     /// Lost records stop the batch; otherwise they are told and skipped.
     pub fail_on_data_loss: bool,
+    /// Names for hints.
+    pub(in crate::connectors) names: Names,
     /// What to read, in order.
     pub ranges: Vec<PartitionRange>,
 }
@@ -122,6 +142,7 @@ impl ReadTask {
             consumer,
             connection: self.connection,
             pool: self.pool,
+            names: self.names,
         });
         let mut readers: Vec<Reader> = Vec::with_capacity(ranges.len());
         for (index, (range, queue)) in ranges.into_iter().zip(queues).enumerate() {
@@ -156,6 +177,7 @@ fn skip_lost(range: &mut PartitionRange, marks: Watermarks) -> Option<DeadLetter
         partition: range.partition,
         wanted: range.start,
         marks: Some(marks),
+        recreated: false,
     };
     let until = marks.low.min(range.end);
     let origin = format!(
@@ -282,7 +304,7 @@ impl PartitionReader {
         let code = error.rdkafka_error_code();
         if code.is_some_and(|c| lost.contains(&c)) {
             return match self.watermarks() {
-                Ok(marks) => self.loss(marks).error(),
+                Ok(marks) => self.loss(marks).error(&self.session.names),
                 Err(error) => error,
             };
         }
@@ -310,6 +332,7 @@ impl PartitionReader {
             partition: self.range.partition,
             wanted,
             marks: Some(marks),
+            recreated: false,
         }
     }
 
@@ -317,7 +340,7 @@ impl PartitionReader {
     fn check_end(&self) -> Result<()> {
         let marks = self.watermarks()?;
         if marks.high < self.range.end {
-            return Err(self.loss(marks).error());
+            return Err(self.loss(marks).error(&self.session.names));
         }
         Ok(())
     }

@@ -204,7 +204,39 @@ async fn a_server_that_is_not_there_is_told_and_stopping_is_quick() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let status = receiver.status();
-    assert!(!status.connected && status.last_error.unwrap().contains("127.0.0.1:1"));
+    let trouble = status.trouble().unwrap();
+    assert_eq!(trouble.kind(), crate::error::ErrorKind::Transient);
+    assert!(trouble.primary().contains("127.0.0.1:1"));
+    assert!(!status.connected && status.down_since_us.is_some());
     let stopped = tokio::time::timeout(Duration::from_secs(2), receiver.stop());
     stopped.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_no_text_is_a_dead_letter_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = DurableLog::open(folder.path()).unwrap();
+    let mut environment = ConnectorEnvironment::new(Some(log), SystemClock::shared());
+    let recorded: Arc<Mutex<Vec<(String, DeadLetter)>>> = Arc::default();
+    let records = recorded.clone();
+    environment.dead_letters = Some(Arc::new(move |stream, _, letters| {
+        let named = letters.iter().map(|l| (stream.to_owned(), l.clone()));
+        records.lock().extend(named);
+    }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let object = object(&[("host", "127.0.0.1"), ("port", &port)], SqlType::Text);
+    let receiver = SocketReceiver::start(&object, &environment).unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    server.write_all(b"good1\n\xff\xfe\ngood2\n").await.unwrap();
+    while receiver.status().rows < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let status = receiver.status();
+    assert_eq!((status.dead_letters, status.trouble().is_none()), (1, true));
+    let recorded = recorded.lock().clone();
+    assert_eq!(recorded.len(), 1);
+    assert!(recorded[0].0 == "s" && recorded[0].1.origin.ends_with("line 2"));
+    assert_eq!(recorded[0].1.raw, b"\xff\xfe");
+    receiver.stop().await;
 }
