@@ -159,11 +159,7 @@ impl<'a> RunReader<'a> {
         match self.shared.store.get_range(&path, range).await? {
             Some(bytes) if bytes.len() as u64 == length => Ok(bytes),
             Some(_) => Err(damaged_run(self.shared, info, "the file is cut")),
-            None => Err(damaged_run(
-                self.shared,
-                info,
-                "the file is missing",
-            )),
+            None => Err(damaged_run(self.shared, info, "the file is missing")),
         }
     }
 

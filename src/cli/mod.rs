@@ -113,7 +113,13 @@ pub fn main() -> ! {
         // Nobody is left to be told of a closed pipe.
         flushed.ok();
     }
-    let status = if code == ExitCode::SUCCESS { 0 } else if code == ExitCode::from(run::INTERRUPTED) { i32::from(run::INTERRUPTED) } else { 1 };
+    let status = if code == ExitCode::SUCCESS {
+        0
+    } else if code == ExitCode::from(run::INTERRUPTED) {
+        i32::from(run::INTERRUPTED)
+    } else {
+        1
+    };
     // SAFETY: ends the process at once; no Rust code runs after it.
     unsafe { libc::_exit(status) }
 }

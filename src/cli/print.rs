@@ -7,9 +7,9 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 
 use crate::error::{Error, Result};
+use crate::session::Notice;
 use crate::values::types::WireType;
 use crate::values::{Format, OutputSettings, RowEncoder};
-use crate::session::Notice;
 
 /// Rows that one table holds; more go on in a table of their own widths, so that a long result
 /// needs no memory and shows at once.

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::bag::{Bag, SettledRows};
+use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::RowCodec;
 use crate::error::Result;

@@ -8,9 +8,9 @@ use datafusion::arrow::array::Array;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 
+use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::expression::{evaluate_all, evaluate_condition};
-use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::rebatch;
 use crate::error::Result;

@@ -42,38 +42,37 @@ type RangeOf<'a> = Box<dyn Fn(usize) -> (usize, usize) + 'a>;
 
 impl<'a> List<'a> {
     fn of(array: &'a ArrayRef) -> Result<Self> {
-        let (values, range): (ArrayRef, RangeOf<'a>) =
-            match array.data_type() {
-                DataType::List(_) => {
-                    let list = array.as_list::<i32>();
-                    let offsets = list.value_offsets();
-                    (
-                        list.values().clone(),
-                        Box::new(|i| (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)),
-                    )
-                }
-                DataType::LargeList(_) => {
-                    let list = array.as_list::<i64>();
-                    let offsets = list.value_offsets();
-                    (
-                        list.values().clone(),
-                        Box::new(|i| (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)),
-                    )
-                }
-                DataType::FixedSizeList(_, size) => {
-                    let list = array.as_fixed_size_list();
-                    let size = *size as usize;
-                    (
-                        list.values().clone(),
-                        Box::new(move |i| (list.value_offset(i) as usize, size)),
-                    )
-                }
-                other => {
-                    return Err(Error::internal(format!(
-                        "cannot unnest a column of {other}"
-                    )));
-                }
-            };
+        let (values, range): (ArrayRef, RangeOf<'a>) = match array.data_type() {
+            DataType::List(_) => {
+                let list = array.as_list::<i32>();
+                let offsets = list.value_offsets();
+                (
+                    list.values().clone(),
+                    Box::new(|i| (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)),
+                )
+            }
+            DataType::LargeList(_) => {
+                let list = array.as_list::<i64>();
+                let offsets = list.value_offsets();
+                (
+                    list.values().clone(),
+                    Box::new(|i| (offsets[i] as usize, (offsets[i + 1] - offsets[i]) as usize)),
+                )
+            }
+            DataType::FixedSizeList(_, size) => {
+                let list = array.as_fixed_size_list();
+                let size = *size as usize;
+                (
+                    list.values().clone(),
+                    Box::new(move |i| (list.value_offset(i) as usize, size)),
+                )
+            }
+            other => {
+                return Err(Error::internal(format!(
+                    "cannot unnest a column of {other}"
+                )));
+            }
+        };
         Ok(Self {
             values,
             range,

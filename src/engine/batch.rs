@@ -22,8 +22,8 @@ use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
 use crate::checkpoint::{CommitEntry, OffsetEntry};
-use crate::crash_point::crash_point;
 use crate::connectors::{Delivery, SourceOffset, SourceRange};
+use crate::crash_point::crash_point;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::graph::{BatchResult, Dataflow};
 use crate::dataflow::operator::BatchContext;
@@ -92,7 +92,9 @@ impl Pipeline {
             let entry = entry.clone();
             let checkpoint = Arc::clone(&checkpoint);
             crash_point("before_offsets");
-            Some(tokio::spawn(async move { checkpoint.write_offsets(&entry).await }))
+            Some(tokio::spawn(async move {
+                checkpoint.write_offsets(&entry).await
+            }))
         };
         watch.lap(|p| &mut p.wal_commit);
 
@@ -143,7 +145,10 @@ impl Pipeline {
                 continue;
             }
             let limits = super::settings::stricter(slot.limits, self.settings.limits);
-            let range = slot.source.plan_range(batch_id, &slot.position, latest, &limits).await?;
+            let range = slot
+                .source
+                .plan_range(batch_id, &slot.position, latest, &limits)
+                .await?;
             if let Some(range) = range {
                 sources.insert(slot.relation.clone(), range);
             }
@@ -187,7 +192,17 @@ impl Pipeline {
         let worker = tokio::task::spawn_blocking(move || work(dataflow, receiver, &context));
         let skew_us = self.settings.max_future_skew.map(|d| d.as_micros() as i64);
         let mut intake = Intake::default();
-        let read = feed_all(opened, &self.shared.name, &self.parts, entry, skew_us, &sender, &mut intake, watch).await;
+        let read = feed_all(
+            opened,
+            &self.shared.name,
+            &self.parts,
+            entry,
+            skew_us,
+            &sender,
+            &mut intake,
+            watch,
+        )
+        .await;
         // Dropping the sender without the end mark makes the worker give the batch up.
         if read.is_ok() {
             sender.send(None).await.ok();
@@ -209,7 +224,12 @@ impl Pipeline {
     }
 
     /// Hands the batch's changes to the sinks.
-    async fn deliver(&mut self, entry: &OffsetEntry, result: &BatchResult, replayed: bool) -> Result<()> {
+    async fn deliver(
+        &mut self,
+        entry: &OffsetEntry,
+        result: &BatchResult,
+        replayed: bool,
+    ) -> Result<()> {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let delivery = Delivery {
             pipeline_id: self.shared.id,
@@ -254,7 +274,10 @@ impl Pipeline {
     ) -> Result<()> {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         opened.commit_started = true;
-        let receipt = opened.checkpoint.write_state(entry.batch_id, &result.run).await?;
+        let receipt = opened
+            .checkpoint
+            .write_state(entry.batch_id, &result.run)
+            .await?;
         watch.lap(|p| &mut p.state_commit);
         crash_point("after_state");
 
@@ -278,7 +301,11 @@ impl Pipeline {
             event_time_max_us: event_time_max.clone(),
             source_offsets: opened.positions_after(&entry),
             initial_offsets: opened.initial_offsets(),
-            views: self.views.iter().map(|v| (v.object.name.clone(), v.fingerprint.clone())).collect(),
+            views: self
+                .views
+                .iter()
+                .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
+                .collect(),
             sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
             manifest_crc32c: receipt.manifest_crc32c,
             metrics: rows,
@@ -288,15 +315,27 @@ impl Pipeline {
         crash_point("after_commit");
 
         // From here on the batch is a fact: nothing below may fail it.
-        let BatchResult { run, view_changes, .. } = result;
+        let BatchResult {
+            run, view_changes, ..
+        } = result;
         opened.state.apply(entry.batch_id, Arc::new(run))?;
-        opened.accept(&commit, &entry, &intake.rows_by_relation(), self.parts.clock.now_us());
+        opened.accept(
+            &commit,
+            &entry,
+            &intake.rows_by_relation(),
+            self.parts.clock.now_us(),
+        );
         for sink in &mut self.sinks {
             sink.is_new = false;
         }
         crash_point("after_apply");
         let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
-        self.shared.publish(opened.state.snapshot(), entry.batch_id, view_changes, filled);
+        self.shared.publish(
+            opened.state.snapshot(),
+            entry.batch_id,
+            view_changes,
+            filled,
+        );
         if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
             dataflow.committed();
             if self.parts.budget.is_over() {
@@ -304,8 +343,12 @@ impl Pipeline {
             }
         }
         let rows = metrics_rows(&figures, &watch.phases, &views);
-        self.parts.history.record_metrics(&self.shared.name, entry.batch_id, &rows);
-        self.parts.history.record_known_batch(&self.shared.name, self.shared.id, entry.batch_id);
+        self.parts
+            .history
+            .record_metrics(&self.shared.name, entry.batch_id, &rows);
+        self.parts
+            .history
+            .record_known_batch(&self.shared.name, self.shared.id, entry.batch_id);
         crash_point("after_metrics");
         self.after_commit(&entry).await;
         crash_point("after_retention");
@@ -317,12 +360,17 @@ impl Pipeline {
     async fn after_commit(&mut self, entry: &OffsetEntry) {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         for slot in &opened.slots {
-            let Some(range) = entry.sources.get(&slot.relation) else { continue };
+            let Some(range) = entry.sources.get(&slot.relation) else {
+                continue;
+            };
             if let Err(e) = slot.source.acknowledge(entry.batch_id, &range.end).await {
                 tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
             }
         }
-        opened.checkpoint.retain_beside(self.settings.min_batches_to_retain, opened.state.cold_batch());
+        opened.checkpoint.retain_beside(
+            self.settings.min_batches_to_retain,
+            opened.state.cold_batch(),
+        );
         self.refresh_board();
     }
 
@@ -335,7 +383,11 @@ impl Pipeline {
     ) -> BatchFigures {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let sum = |f: fn(&crate::connectors::Backlog) -> Option<u64>| {
-            opened.slots.iter().map(|s| f(&s.backlog)).sum::<Option<u64>>()
+            opened
+                .slots
+                .iter()
+                .map(|s| f(&s.backlog))
+                .sum::<Option<u64>>()
         };
         let counts = intake.per_relation.values();
         BatchFigures {
@@ -343,10 +395,13 @@ impl Pipeline {
             run_id: self.run_id.to_string(),
             batch_id: entry.batch_id,
             batch_started_at_us: entry.batch_at_us,
-            since_last_start: opened.last_batch_at_us.map(|t| {
-                Duration::from_micros(entry.batch_at_us.saturating_sub(t).max(0) as u64)
-            }),
-            expectation_failed_rows: counts.clone().flat_map(|c| c.failed_expectations.values()).sum(),
+            since_last_start: opened
+                .last_batch_at_us
+                .map(|t| Duration::from_micros(entry.batch_at_us.saturating_sub(t).max(0) as u64)),
+            expectation_failed_rows: counts
+                .clone()
+                .flat_map(|c| c.failed_expectations.values())
+                .sum(),
             dead_letter_rows: intake.dead_letters,
             state_disk_bytes: opened.state.stats().disk_bytes,
             checkpoint_bytes,
@@ -370,9 +425,21 @@ impl Pipeline {
                     f.input_rows += result.output_rows.get(input).copied().unwrap_or(0);
                 }
             }
-            f.input_rows += intake.fill_rows.get(&view.object.name).copied().unwrap_or(0);
-            f.output_rows = result.output_rows.get(&view.object.name).copied().unwrap_or(0);
-            f.late_rows = result.late_rows.get(&view.object.name).copied().unwrap_or(0);
+            f.input_rows += intake
+                .fill_rows
+                .get(&view.object.name)
+                .copied()
+                .unwrap_or(0);
+            f.output_rows = result
+                .output_rows
+                .get(&view.object.name)
+                .copied()
+                .unwrap_or(0);
+            f.late_rows = result
+                .late_rows
+                .get(&view.object.name)
+                .copied()
+                .unwrap_or(0);
             figures.insert(view.object.name.clone(), f);
         }
         let operators = opened.dataflow.iter().flat_map(|d| d.lock().statistics());
@@ -390,7 +457,10 @@ impl Pipeline {
 
 impl Intake {
     fn rows_by_relation(&self) -> BTreeMap<String, u64> {
-        self.per_relation.iter().map(|(r, c)| (r.clone(), c.rows)).collect()
+        self.per_relation
+            .iter()
+            .map(|(r, c)| (r.clone(), c.rows))
+            .collect()
     }
 }
 
@@ -409,11 +479,19 @@ impl Opened {
     pub(super) fn closes_windows(&self, watermark: Option<i64>) -> bool {
         let Some(now) = watermark else { return false };
         let moved = self.watermark != Some(now) || self.first_batch_since_open;
-        moved && self.dataflow.as_ref().is_some_and(|d| d.lock().wants_batch_at(now))
+        moved
+            && self
+                .dataflow
+                .as_ref()
+                .is_some_and(|d| d.lock().wants_batch_at(now))
     }
 
     /// The watermark that a batch planned now applies.
-    pub(super) fn next_watermark(&self, settings: &super::settings::PipelineSettings, now_us: i64) -> Option<i64> {
+    pub(super) fn next_watermark(
+        &self,
+        settings: &super::settings::PipelineSettings,
+        now_us: i64,
+    ) -> Option<i64> {
         let idle_us = settings.idle_timeout.map(|d| d.as_micros() as i64);
         let inputs: Vec<WatermarkInput> = self
             .slots
@@ -486,8 +564,13 @@ async fn feed_all(
         fill(opened, view, relation, sender, intake).await?;
     }
     for slot in &opened.slots {
-        let Some(range) = entry.sources.get(&slot.relation) else { continue };
-        let mut chunks = slot.source.read_range(entry.batch_id, range, slot.read_columns()).await?;
+        let Some(range) = entry.sources.get(&slot.relation) else {
+            continue;
+        };
+        let mut chunks = slot
+            .source
+            .read_range(entry.batch_id, range, slot.read_columns())
+            .await?;
         let mut first = true;
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk?;
@@ -496,10 +579,19 @@ async fn feed_all(
             }
             if !chunk.dead_letters.is_empty() {
                 intake.dead_letters += chunk.dead_letters.len() as u64;
-                parts.history.record_dead_letters(&slot.relation, pipeline, entry.batch_id, &chunk.dead_letters);
+                parts.history.record_dead_letters(
+                    &slot.relation,
+                    pipeline,
+                    entry.batch_id,
+                    &chunk.dead_letters,
+                );
             }
             let (change, counts) = slot.take_in(chunk.changes, entry.batch_at_us, skew_us)?;
-            intake.per_relation.entry(slot.relation.clone()).or_default().merge(counts);
+            intake
+                .per_relation
+                .entry(slot.relation.clone())
+                .or_default()
+                .merge(counts);
             if change.is_empty() {
                 continue;
             }
@@ -515,7 +607,11 @@ async fn feed_all(
 async fn send(sender: &mpsc::Sender<Option<Feed>>, feed: Feed) -> Result<()> {
     sender.send(Some(feed)).await.map_err(|_| {
         // The worker closed its end: its own error says why.
-        Error::with_kind(ErrorKind::Cancelled, crate::error::sqlstate::QUERY_CANCELED, "the batch was given up")
+        Error::with_kind(
+            ErrorKind::Cancelled,
+            crate::error::sqlstate::QUERY_CANCELED,
+            "the batch was given up",
+        )
     })
 }
 
@@ -532,11 +628,22 @@ async fn fill(
         super::opening::FillInput::Stored { name, reader } => {
             let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
             let snapshot = opened.state.snapshot();
-            let rows = read_view(&snapshot, &reader.state_name, Arc::clone(&reader.schema), &reader.layout, &projection, FILL_BATCH_ROWS)?;
+            let rows = read_view(
+                &snapshot,
+                &reader.state_name,
+                Arc::clone(&reader.schema),
+                &reader.layout,
+                &projection,
+                FILL_BATCH_ROWS,
+            )?;
             for batch in rows {
                 let batch = batch?;
                 *intake.fill_rows.entry(view.to_owned()).or_default() += batch.num_rows() as u64;
-                send(sender, Feed::Fill(view.to_owned(), name.clone(), ChangeBatch::inserts(batch))).await?;
+                send(
+                    sender,
+                    Feed::Fill(view.to_owned(), name.clone(), ChangeBatch::inserts(batch)),
+                )
+                .await?;
             }
         }
         super::opening::FillInput::Source { name } => {
@@ -550,7 +657,10 @@ async fn fill(
                 return Ok(());
             }
             let all: Vec<usize> = (0..slot.schema.fields().len()).collect();
-            let mut chunks = slot.source.read_range(opened.next_batch_id(), &range, &all).await?;
+            let mut chunks = slot
+                .source
+                .read_range(opened.next_batch_id(), &range, &all)
+                .await?;
             while let Some(chunk) = chunks.next().await {
                 let changes = chunk?.changes;
                 *intake.fill_rows.entry(view.to_owned()).or_default() += changes.num_rows() as u64;
@@ -564,7 +674,10 @@ async fn fill(
 impl Opened {
     /// Only a source that cannot be reached is waited for; any other trouble is told and stops.
     fn stop_for_broken_source(&self) -> Result<()> {
-        let mut errors = self.slots.iter().filter_map(|slot| slot.last_error.as_ref());
+        let mut errors = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.last_error.as_ref());
         match errors.find(|e| e.kind() != ErrorKind::Transient) {
             Some(error) => Err(error.clone()),
             None => Ok(()),

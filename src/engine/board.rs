@@ -35,8 +35,16 @@ impl Pipeline {
     /// Copies the pipeline's facts onto the board.
     pub(super) fn refresh_board(&mut self) {
         let pipeline = self.pipeline_status();
-        let queries = self.objects.iter().map(|o| (o.name.clone(), self.query_status(&o.name))).collect();
-        let (sources, operators, checkpoint) = (self.source_statuses(), self.operator_statuses(), self.checkpoint_status());
+        let queries = self
+            .objects
+            .iter()
+            .map(|o| (o.name.clone(), self.query_status(&o.name)))
+            .collect();
+        let (sources, operators, checkpoint) = (
+            self.source_statuses(),
+            self.operator_statuses(),
+            self.checkpoint_status(),
+        );
         let sinks = self.sink_statuses();
         let mut board = self.shared.board.lock();
         board.pipeline = pipeline;
@@ -86,11 +94,14 @@ impl Pipeline {
             status: self.status,
             last_batch_id: self.shared.publication.lock().batch_id,
             is_trigger_active: false,
-            is_data_available: opened.is_some_and(|o| o.slots.iter().any(|s| s.backlog.rows.unwrap_or(0) > 0)),
+            is_data_available: opened
+                .is_some_and(|o| o.slots.iter().any(|s| s.backlog.rows.unwrap_or(0) > 0)),
             message,
             exception: error.as_ref().map(|e| e.primary().to_owned()),
             exception_sqlstate: error.as_ref().map(|e| e.sqlstate().to_owned()),
-            hint: error.as_ref().and_then(|e| e.hint_text().map(str::to_owned)),
+            hint: error
+                .as_ref()
+                .and_then(|e| e.hint_text().map(str::to_owned)),
             since_at_us: self.since_us,
             progress_percent: None,
             progress_rows: None,
@@ -119,8 +130,17 @@ impl Pipeline {
 
     fn operator_statuses(&self) -> Option<Vec<StateOperatorStatus>> {
         let dataflow = self.opened.as_ref()?.dataflow.as_ref()?;
-        let rows = dataflow.lock().statistics().into_iter().filter(|(_, _, d, _)| d.state.is_some());
-        let of = |(view, operator, description, s): (String, String, crate::dataflow::operator::OperatorDescription, crate::dataflow::operator::OperatorStatistics)| StateOperatorStatus {
+        let rows = dataflow
+            .lock()
+            .statistics()
+            .into_iter()
+            .filter(|(_, _, d, _)| d.state.is_some());
+        let of = |(view, operator, description, s): (
+            String,
+            String,
+            crate::dataflow::operator::OperatorDescription,
+            crate::dataflow::operator::OperatorStatistics,
+        )| StateOperatorStatus {
             pipeline: self.shared.name.clone(),
             stream_name: view,
             operator_name: operator,
@@ -158,7 +178,12 @@ impl Pipeline {
             files: stats.files,
             last_commit_at_us: self.opened.as_ref().and_then(|o| o.last_batch_at_us),
             missing_batches: stats.missing_batches,
-            health: if stats.missing_batches == 0 { "ok" } else { "gap" }.to_owned(),
+            health: if stats.missing_batches == 0 {
+                "ok"
+            } else {
+                "gap"
+            }
+            .to_owned(),
         })
     }
 }

@@ -31,7 +31,9 @@ pub enum AfterError {
 /// Back-off before try `attempt` (1-based): doubles from 100 ms to 30 s; `jitter` in 0..1 takes
 /// off up to half, so that many pipelines do not knock at the same moment.
 pub fn backoff(attempt: u32, jitter: f64) -> Duration {
-    let full_ms = 100u64.saturating_mul(1 << attempt.saturating_sub(1).min(10)).min(30_000);
+    let full_ms = 100u64
+        .saturating_mul(1 << attempt.saturating_sub(1).min(10))
+        .min(30_000);
     Duration::from_millis(full_ms - (full_ms as f64 / 2.0 * jitter.clamp(0.0, 1.0)) as u64)
 }
 
@@ -50,7 +52,11 @@ pub fn after_error(error: &Error, attempt: u32, jitter: f64) -> AfterError {
 /// What a pipeline that waits for another try is called: it is the source's fault unless the disk
 /// is full.
 pub fn retry_status(error: &Error) -> &'static str {
-    if error.sqlstate() == sqlstate::DISK_FULL { "stalled" } else { "waiting for source" }
+    if error.sqlstate() == sqlstate::DISK_FULL {
+        "stalled"
+    } else {
+        "waiting for source"
+    }
 }
 
 /// An error with what helps, where its origin could not know.
@@ -119,7 +125,11 @@ pub fn next_watermark(
 
 /// An event time that lies more than `max_future_skew` after the batch's wall time does not move
 /// the watermark beyond that bound. Both in microseconds.
-pub fn clamp_event_time(event_time_us: i64, batch_at_us: i64, max_future_skew_us: Option<i64>) -> i64 {
+pub fn clamp_event_time(
+    event_time_us: i64,
+    batch_at_us: i64,
+    max_future_skew_us: Option<i64>,
+) -> i64 {
     match max_future_skew_us {
         Some(skew) => event_time_us.min(batch_at_us.saturating_add(skew)),
         None => event_time_us,
@@ -138,7 +148,11 @@ pub enum ViewState {
 }
 
 /// Compares a view's fingerprint with the last commit's.
-pub fn view_state(committed: &BTreeMap<String, String>, name: &str, fingerprint: &str) -> ViewState {
+pub fn view_state(
+    committed: &BTreeMap<String, String>,
+    name: &str,
+    fingerprint: &str,
+) -> ViewState {
     match committed.get(name) {
         None => ViewState::Unfilled,
         Some(f) if f == fingerprint => ViewState::Filled,
@@ -161,11 +175,20 @@ mod tests {
     #[test]
     fn watermark_is_the_slowest_inputs_and_never_moves_back() {
         let min = WatermarkPolicy::Minimum;
-        assert_eq!(next_watermark(None, &[input(Some(100), 10, false)], min), Some(90));
-        assert_eq!(next_watermark(Some(95), &[input(Some(100), 10, false)], min), Some(95));
+        assert_eq!(
+            next_watermark(None, &[input(Some(100), 10, false)], min),
+            Some(90)
+        );
+        assert_eq!(
+            next_watermark(Some(95), &[input(Some(100), 10, false)], min),
+            Some(95)
+        );
         let two = [input(Some(100), 10, false), input(Some(50), 0, false)];
         assert_eq!(next_watermark(None, &two, min), Some(50));
-        assert_eq!(next_watermark(None, &two, WatermarkPolicy::Maximum), Some(90));
+        assert_eq!(
+            next_watermark(None, &two, WatermarkPolicy::Maximum),
+            Some(90)
+        );
     }
 
     #[test]
@@ -175,7 +198,10 @@ mod tests {
         assert_eq!(next_watermark(None, &silent, min), None);
         let idle = [input(Some(100), 10, false), input(None, 0, true)];
         assert_eq!(next_watermark(None, &idle, min), Some(90));
-        assert_eq!(next_watermark(Some(7), &[input(Some(100), 10, true)], min), Some(7));
+        assert_eq!(
+            next_watermark(Some(7), &[input(Some(100), 10, true)], min),
+            Some(7)
+        );
     }
 
     #[test]
@@ -198,6 +224,9 @@ mod tests {
         let e = Error::transient("58030", "could not reach the broker");
         assert!(matches!(after_error(&e, 1, 0.0), AfterError::RetryAfter(_)));
         assert_eq!(after_error(&Error::damaged("x"), 1, 0.0), AfterError::Fail);
-        assert_eq!(after_error(&Error::new("22012", "division by zero"), 1, 0.0), AfterError::Fail);
+        assert_eq!(
+            after_error(&Error::new("22012", "division by zero"), 1, 0.0),
+            AfterError::Fail
+        );
     }
 }

@@ -75,7 +75,10 @@ impl IntakeCounts {
         for (name, n) in other.failed_expectations {
             *self.failed_expectations.entry(name).or_default() += n;
         }
-        self.event_time_min = [self.event_time_min, other.event_time_min].into_iter().flatten().min();
+        self.event_time_min = [self.event_time_min, other.event_time_min]
+            .into_iter()
+            .flatten()
+            .min();
         self.event_time_max = self.event_time_max.max(other.event_time_max);
     }
 }
@@ -91,11 +94,12 @@ pub(super) fn compile_expectations(
     definitions
         .iter()
         .map(|d| {
-            let bound = state.create_logical_expr(&d.condition, &df_schema).and_then(|e| {
-                state.create_physical_expr(e, &df_schema)
-            });
-            let condition = bound
-                .map_err(|e| Error::from(e).context(format!("constraint {} of {relation}", d.name)))?;
+            let bound = state
+                .create_logical_expr(&d.condition, &df_schema)
+                .and_then(|e| state.create_physical_expr(e, &df_schema));
+            let condition = bound.map_err(|e| {
+                Error::from(e).context(format!("constraint {} of {relation}", d.name))
+            })?;
             Ok(Expectation {
                 name: d.name.clone(),
                 on_violation: d.on_violation,
@@ -156,7 +160,11 @@ impl SourceSlot {
         }
         read.extend(self.watermark_column());
         for expectation in &self.expectations {
-            read.extend(collect_columns(&expectation.condition).iter().map(|c| c.index()));
+            read.extend(
+                collect_columns(&expectation.condition)
+                    .iter()
+                    .map(|c| c.index()),
+            );
         }
         if read.is_empty() && !self.schema.fields().is_empty() {
             read.push(0);
@@ -165,7 +173,10 @@ impl SourceSlot {
         read.dedup();
         self.feed = wanted
             .iter()
-            .map(|w| read.binary_search(w).expect("read holds every wanted column"))
+            .map(|w| {
+                read.binary_search(w)
+                    .expect("read holds every wanted column")
+            })
             .collect();
         self.read = read;
     }
@@ -189,7 +200,10 @@ impl SourceSlot {
         };
         let chunk = self.apply_expectations(chunk, &mut counts)?;
         if let Some(column) = self.watermark_column() {
-            let index = self.read.binary_search(&column).expect("the event time is read");
+            let index = self
+                .read
+                .binary_search(&column)
+                .expect("the event time is read");
             let times = event_times(chunk.rows().column(index))?;
             counts.event_time_min = compute::min(&times);
             counts.event_time_max = if is_timestamp(self.schema.field(column).data_type()) {
@@ -202,23 +216,32 @@ impl SourceSlot {
         Ok((chunk.with_rows(rows), counts))
     }
 
-    fn apply_expectations(&self, chunk: ChangeBatch, counts: &mut IntakeCounts) -> Result<ChangeBatch> {
+    fn apply_expectations(
+        &self,
+        chunk: ChangeBatch,
+        counts: &mut IntakeCounts,
+    ) -> Result<ChangeBatch> {
         if self.expectations.is_empty() || chunk.is_empty() {
             return Ok(chunk);
         }
         let wide = widen(&chunk, &self.schema, &self.read)?;
         let mut keep: Option<BooleanArray> = None;
         for expectation in &self.expectations {
-            let value = expectation.condition.evaluate(&wide)?.into_array(wide.num_rows())?;
+            let value = expectation
+                .condition
+                .evaluate(&wide)?
+                .into_array(wide.num_rows())?;
             let passed = value.as_boolean();
             // As in a CHECK constraint, NULL passes: only a definite false fails.
-            let failed: BooleanArray =
-                passed.iter().map(|v| Some(v == Some(false))).collect();
+            let failed: BooleanArray = passed.iter().map(|v| Some(v == Some(false))).collect();
             let number = failed.true_count() as u64;
             if number == 0 {
                 continue;
             }
-            *counts.failed_expectations.entry(expectation.name.clone()).or_default() += number;
+            *counts
+                .failed_expectations
+                .entry(expectation.name.clone())
+                .or_default() += number;
             match expectation.on_violation {
                 OnViolation::Keep => {}
                 OnViolation::DropRow => {
@@ -279,7 +302,9 @@ fn widen(
             c.unwrap_or_else(|| datafusion::arrow::array::new_null_array(f.data_type(), rows))
         })
         .collect();
-    Ok(datafusion::arrow::array::RecordBatch::try_new(nullable, arrays)?)
+    Ok(datafusion::arrow::array::RecordBatch::try_new(
+        nullable, arrays,
+    )?)
 }
 
 fn is_timestamp(data_type: &DataType) -> bool {
@@ -289,7 +314,9 @@ fn is_timestamp(data_type: &DataType) -> bool {
 /// Event times as Int64: microseconds for timestamps and dates, the number itself for integers.
 fn event_times(column: &ArrayRef) -> Result<Int64Array> {
     let microseconds = match column.data_type() {
-        DataType::Date32 => compute::cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?,
+        DataType::Date32 => {
+            compute::cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?
+        }
         _ => Arc::clone(column),
     };
     let cast = compute::cast(&microseconds, &DataType::Int64)?;

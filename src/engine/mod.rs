@@ -90,7 +90,11 @@ impl Engine {
         for object in &objects {
             match &object.definition {
                 Definition::MaterializedView(view) => {
-                    members.entry(view.pipeline.clone()).or_default().0.push(object.clone());
+                    members
+                        .entry(view.pipeline.clone())
+                        .or_default()
+                        .0
+                        .push(object.clone());
                 }
                 Definition::Sink(sink) => {
                     let (views, sinks) = members.entry(sink.pipeline.clone()).or_default();
@@ -105,7 +109,9 @@ impl Engine {
         }
         for (name, (views, sinks)) in members {
             let Some(definition) = engine.inner.parts.definitions.pipeline(&name) else {
-                return Err(Error::damaged(format!("the catalog has no settings of pipeline \"{name}\"")));
+                return Err(Error::damaged(format!(
+                    "the catalog has no settings of pipeline \"{name}\""
+                )));
             };
             engine.spawn(&name, &definition, views, sinks)?;
         }
@@ -129,7 +135,11 @@ impl Engine {
         sinks: Vec<CatalogObject>,
     ) -> Result<Arc<PipelineShared>> {
         let (commands, received) = mpsc::unbounded_channel();
-        let shared = Arc::new(PipelineShared::new(name.to_owned(), definition.id, commands));
+        let shared = Arc::new(PipelineShared::new(
+            name.to_owned(),
+            definition.id,
+            commands,
+        ));
         let mut pipeline = Pipeline::new(
             self.inner.parts.clone(),
             Arc::clone(&shared),
@@ -138,12 +148,20 @@ impl Engine {
             definition.stopped,
         );
         for object in &views {
-            self.inner.directory.views.write().insert(object.name.clone(), name.to_owned());
+            self.inner
+                .directory
+                .views
+                .write()
+                .insert(object.name.clone(), name.to_owned());
         }
         pipeline.objects = views;
         pipeline.sink_objects = sinks;
         pipeline.refresh_board();
-        self.inner.directory.pipelines.write().insert(name.to_owned(), Arc::clone(&shared));
+        self.inner
+            .directory
+            .pipelines
+            .write()
+            .insert(name.to_owned(), Arc::clone(&shared));
         tokio::spawn(pipeline.run(received));
         Ok(shared)
     }
@@ -169,7 +187,11 @@ impl Engine {
                     plan: planned,
                 });
                 shared.ask(|reply| Command::AddView(add, reply)).await?;
-                self.inner.directory.views.write().insert(object.name.clone(), name.to_owned());
+                self.inner
+                    .directory
+                    .views
+                    .write()
+                    .insert(object.name.clone(), name.to_owned());
             }
             None => {
                 let shared = self.spawn(name, definition, vec![object.clone()], Vec::new())?;
@@ -182,14 +204,24 @@ impl Engine {
     /// Waits until a new pipeline is open, so that its errors are its creator's.
     async fn opened(&self, shared: &Arc<PipelineShared>, object: &CatalogObject) -> Result<()> {
         let mut status = shared.status.subscribe();
-        let opened = status.wait_for(|s| !matches!(*s, "starting" | "restoring")).await;
+        let opened = status
+            .wait_for(|s| !matches!(*s, "starting" | "restoring"))
+            .await;
         if !opened.is_ok_and(|s| *s == "failed") {
             return Ok(());
         }
-        let query = shared.board.lock().queries.get(&object.name).cloned().unwrap_or_default();
+        let query = shared
+            .board
+            .lock()
+            .queries
+            .get(&object.name)
+            .cloned()
+            .unwrap_or_default();
         let mut error = Error::new(
             sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            query.exception.unwrap_or_else(|| "the pipeline could not start".to_owned()),
+            query
+                .exception
+                .unwrap_or_else(|| "the pipeline could not start".to_owned()),
         );
         if let Some(hint) = query.hint {
             error = error.hint(hint);
@@ -207,7 +239,13 @@ impl Engine {
         let column = |f: &dyn Fn(&crate::dataflow::plan::ExplainRow) -> Option<String>| {
             Arc::new(rows.iter().map(f).collect::<StringArray>()) as _
         };
-        let mode = |incremental| if incremental { "incremental" } else { "recomputed" };
+        let mode = |incremental| {
+            if incremental {
+                "incremental"
+            } else {
+                "recomputed"
+            }
+        };
         let schema = Arc::new(Schema::new(
             ["operator", "detail", "mode", "state", "retention"]
                 .map(|name| Field::new(name, DataType::Utf8, true))
@@ -236,10 +274,15 @@ impl Engine {
         };
         let (name, definition) = pipeline;
         match self.pipeline(name) {
-            Some(shared) => shared.ask(|reply| Command::AddSink(object.clone(), reply)).await,
+            Some(shared) => {
+                shared
+                    .ask(|reply| Command::AddSink(object.clone(), reply))
+                    .await
+            }
             None if self.is_materialized_view(&sink.from) => Err(unknown(&sink.from)),
             None => {
-                let shared = self.spawn(name, definition, vec![object.clone()], vec![object.clone()])?;
+                let shared =
+                    self.spawn(name, definition, vec![object.clone()], vec![object.clone()])?;
                 self.opened(&shared, object).await
             }
         }
@@ -247,11 +290,16 @@ impl Engine {
 
     /// Makes a new stream known; a `socket` stream starts receiving.
     pub async fn create_stream(&self, object: &CatalogObject) -> Result<()> {
-        let Definition::Stream(stream) = &object.definition else { return Ok(()) };
+        let Definition::Stream(stream) = &object.definition else {
+            return Ok(());
+        };
         if stream.connector.as_deref() == Some("socket") && self.inner.parts.run_pipelines {
             let environment = self.inner.parts.connector_environment(None, 0);
             let receiver = SocketReceiver::start(object, &environment)?;
-            self.inner.receivers.lock().insert(object.name.clone(), receiver);
+            self.inner
+                .receivers
+                .lock()
+                .insert(object.name.clone(), receiver);
         }
         Ok(())
     }
@@ -266,7 +314,9 @@ impl Engine {
                 }
                 self.inner.parts.log.forget(object.oid)
             }
-            Definition::MaterializedView(view) => self.leave(&object.name, &view.pipeline, false).await,
+            Definition::MaterializedView(view) => {
+                self.leave(&object.name, &view.pipeline, false).await
+            }
             Definition::Sink(sink) => self.leave(&object.name, &sink.pipeline, true).await,
             Definition::View(_) => Ok(()),
         }
@@ -275,10 +325,13 @@ impl Engine {
     /// Takes a view or sink out of its pipeline; the last one ends the pipeline.
     async fn leave(&self, name: &str, pipeline: &str, is_sink: bool) -> Result<()> {
         self.inner.directory.views.write().remove(name);
-        let Some(shared) = self.pipeline(pipeline) else { return Ok(()) };
+        let Some(shared) = self.pipeline(pipeline) else {
+            return Ok(());
+        };
         let is_last = {
             let board = shared.board.lock();
-            board.queries.keys().all(|k| k == name) && board.sinks.iter().all(|s| s.sink_name == name)
+            board.queries.keys().all(|k| k == name)
+                && board.sinks.iter().all(|s| s.sink_name == name)
         };
         if is_last {
             self.end_pipeline(&shared).await?;
@@ -286,9 +339,13 @@ impl Engine {
             return Ok(());
         }
         if is_sink {
-            shared.ask(|reply| Command::RemoveSink(name.to_owned(), reply)).await?;
+            shared
+                .ask(|reply| Command::RemoveSink(name.to_owned(), reply))
+                .await?;
         }
-        shared.ask(|reply| Command::RemoveView(name.to_owned(), reply)).await
+        shared
+            .ask(|reply| Command::RemoveView(name.to_owned(), reply))
+            .await
     }
 
     /// Ends a pipeline's task, deletes its local state and archives its checkpoint.
@@ -299,11 +356,18 @@ impl Engine {
     }
 
     /// Changed options take effect at the next batch. `options` are the object's whole options.
-    pub async fn alter_options(&self, kind: ObjectKind, name: &str, options: &Options) -> Result<()> {
+    pub async fn alter_options(
+        &self,
+        kind: ObjectKind,
+        name: &str,
+        options: &Options,
+    ) -> Result<()> {
         match kind {
             ObjectKind::Pipeline | ObjectKind::MaterializedView => {
                 let shared = self.pipeline_by(kind, name)?;
-                shared.ask(|reply| Command::SetOptions(options.clone(), reply)).await
+                shared
+                    .ask(|reply| Command::SetOptions(options.clone(), reply))
+                    .await
             }
             // Sources and sinks read their options when they open.
             _ => {
@@ -333,18 +397,33 @@ impl Engine {
                 || board.sources.iter().any(|s| s.source_name == name)
                 || board.sinks.iter().any(|s| s.sink_name == name)
         };
-        self.inner.directory.pipelines.read().values().filter(uses).cloned().collect()
+        self.inner
+            .directory
+            .pipelines
+            .read()
+            .values()
+            .filter(uses)
+            .cloned()
+            .collect()
     }
 
     fn pipeline_by(&self, kind: ObjectKind, name: &str) -> Result<Arc<PipelineShared>> {
         let not_there = || {
-            Error::new(sqlstate::UNDEFINED_OBJECT, format!("pipeline \"{name}\" does not exist"))
-                .hint("SHOW PIPELINES;")
+            Error::new(
+                sqlstate::UNDEFINED_OBJECT,
+                format!("pipeline \"{name}\" does not exist"),
+            )
+            .hint("SHOW PIPELINES;")
         };
         match kind {
             ObjectKind::Pipeline => self.pipeline(name).ok_or_else(not_there),
             ObjectKind::Sink => {
-                let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
+                let object = self
+                    .inner
+                    .parts
+                    .definitions
+                    .object(name)
+                    .ok_or_else(|| unknown(name))?;
                 match &object.definition {
                     Definition::Sink(sink) => self.pipeline(&sink.pipeline).ok_or_else(not_there),
                     _ => Err(unknown(name)),
@@ -357,7 +436,12 @@ impl Engine {
     /// Starts a stopped or failed object (view, sink, stream, pipeline by name).
     pub async fn start(&self, kind: ObjectKind, name: &str) -> Result<()> {
         if kind == ObjectKind::Stream {
-            let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
+            let object = self
+                .inner
+                .parts
+                .definitions
+                .object(name)
+                .ok_or_else(|| unknown(name))?;
             let running = self.inner.receivers.lock().contains_key(name);
             if !running {
                 self.create_stream(&object).await?;
@@ -382,17 +466,30 @@ impl Engine {
             }
             return Ok(());
         }
-        self.pipeline_by(kind, name)?.ask(|reply| Command::Stop(within, reply)).await
+        self.pipeline_by(kind, name)?
+            .ask(|reply| Command::Stop(within, reply))
+            .await
     }
 
     /// Runs what is available, then returns.
     pub async fn refresh(&self, view: &str) -> Result<()> {
-        self.inner.directory.pipeline_of(view)?.ask(Command::Refresh).await
+        self.inner
+            .directory
+            .pipeline_of(view)?
+            .ask(Command::Refresh)
+            .await
     }
 
     /// Returns when every running view took in all that was committed before the call.
     pub async fn flush(&self) -> Result<()> {
-        let pipelines: Vec<_> = self.inner.directory.pipelines.read().values().cloned().collect();
+        let pipelines: Vec<_> = self
+            .inner
+            .directory
+            .pipelines
+            .read()
+            .values()
+            .cloned()
+            .collect();
         let asked = pipelines
             .iter()
             .map(|shared| shared.ask(|reply| Command::Flush(false, reply)));
@@ -412,7 +509,10 @@ impl Engine {
                 Error::with_kind(
                     crate::error::ErrorKind::Cancelled,
                     sqlstate::QUERY_CANCELED,
-                    format!("\"{view}\" did not take in all rows within {} ms", within.as_millis()),
+                    format!(
+                        "\"{view}\" did not take in all rows within {} ms",
+                        within.as_millis()
+                    ),
                 )
             })?,
         }
@@ -429,7 +529,12 @@ impl Engine {
         name: &str,
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let object = self.inner.parts.definitions.object(name).ok_or_else(|| unknown(name))?;
+        let object = self
+            .inner
+            .parts
+            .definitions
+            .object(name)
+            .ok_or_else(|| unknown(name))?;
         self.scan_object(&object, projection).await
     }
 
@@ -441,18 +546,26 @@ impl Engine {
         let (source, _) = opening::open_relation(&self.inner.parts, object, None, 0)?;
         let start = source.initial_offset().await?;
         let latest = source.latest_offset().await?;
-        let range = source.plan_range(0, &start, &latest, &Default::default()).await?;
+        let range = source
+            .plan_range(0, &start, &latest, &Default::default())
+            .await?;
         let Some(SourceRange { start, end }) = range else {
             return Ok(futures::stream::empty().boxed());
         };
         let all: Vec<usize> = (0..object.columns().len()).collect();
         let decodes_text = opening::decodes_text(object);
         let read = if decodes_text { &all } else { projection };
-        let chunks = source.read_range(0, &SourceRange { start, end }, read).await?;
+        let chunks = source
+            .read_range(0, &SourceRange { start, end }, read)
+            .await?;
         let projection = projection.to_vec();
         let rows = chunks.map(move |chunk| {
             let rows = chunk?.changes.rows().clone();
-            Ok(if decodes_text { rows.project(&projection)? } else { rows })
+            Ok(if decodes_text {
+                rows.project(&projection)?
+            } else {
+                rows
+            })
         });
         Ok(rows.boxed())
     }
@@ -460,7 +573,14 @@ impl Engine {
     /// State of everything, for the system tables; never blocks on a pipeline.
     pub fn status(&self) -> status::EngineStatus {
         let mut all = status::EngineStatus::default();
-        let mut pipelines: Vec<_> = self.inner.directory.pipelines.read().values().cloned().collect();
+        let mut pipelines: Vec<_> = self
+            .inner
+            .directory
+            .pipelines
+            .read()
+            .values()
+            .cloned()
+            .collect();
         pipelines.sort_by(|a, b| a.name.cmp(&b.name));
         for shared in pipelines {
             let board = shared.board.lock().clone();
@@ -476,12 +596,27 @@ impl Engine {
 
     /// Commits current batches, persists state, stops all.
     pub async fn shutdown(&self) -> Result<()> {
-        let receivers: Vec<_> = self.inner.receivers.lock().drain().map(|(_, r)| r).collect();
+        let receivers: Vec<_> = self
+            .inner
+            .receivers
+            .lock()
+            .drain()
+            .map(|(_, r)| r)
+            .collect();
         for receiver in receivers {
             receiver.stop().await;
         }
-        let pipelines: Vec<_> = self.inner.directory.pipelines.write().drain().map(|(_, p)| p).collect();
-        let asked = pipelines.iter().map(|shared| shared.ask(|reply| Command::Shutdown(false, reply)));
+        let pipelines: Vec<_> = self
+            .inner
+            .directory
+            .pipelines
+            .write()
+            .drain()
+            .map(|(_, p)| p)
+            .collect();
+        let asked = pipelines
+            .iter()
+            .map(|shared| shared.ask(|reply| Command::Shutdown(false, reply)));
         for answer in futures::future::join_all(asked).await {
             answer?;
         }

@@ -78,14 +78,20 @@ impl Opened {
         self.slots
             .iter()
             .map(|slot| {
-                let position = entry.sources.get(&slot.relation).map_or(&slot.position, |r| &r.end);
+                let position = entry
+                    .sources
+                    .get(&slot.relation)
+                    .map_or(&slot.position, |r| &r.end);
                 (slot.relation.clone(), position.clone())
             })
             .collect()
     }
 
     pub fn initial_offsets(&self) -> BTreeMap<String, SourceOffset> {
-        self.slots.iter().map(|s| (s.relation.clone(), s.initial.clone())).collect()
+        self.slots
+            .iter()
+            .map(|s| (s.relation.clone(), s.initial.clone()))
+            .collect()
     }
 
     /// Moves on to the state after a commit.
@@ -105,7 +111,9 @@ impl Opened {
         self.fills.clear();
         self.first_batch_since_open = false;
         self.commit_started = false;
-        let since_us = self.last_batch_at_us.map(|t| (entry.batch_at_us - t).max(1));
+        let since_us = self
+            .last_batch_at_us
+            .map(|t| (entry.batch_at_us - t).max(1));
         self.last_batch_at_us = Some(entry.batch_at_us);
         for slot in &mut self.slots {
             if let Some(range) = entry.sources.get(&slot.relation) {
@@ -175,7 +183,10 @@ impl Pipeline {
             replay: resume.replay.into(),
             newest_commit: resume.newest_commit,
             watermark: last.as_ref().and_then(|c| c.watermark),
-            event_time_max: last.as_ref().map(|c| c.event_time_max_us.clone()).unwrap_or_default(),
+            event_time_max: last
+                .as_ref()
+                .map(|c| c.event_time_max_us.clone())
+                .unwrap_or_default(),
             unfilled,
             fills: Vec::new(),
             opened_at_us: self.parts.clock.now_us(),
@@ -184,7 +195,8 @@ impl Pipeline {
             commit_started: false,
         });
         if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
-            self.shared.publish(state.snapshot(), batch_id, BTreeMap::new(), filled_before);
+            self.shared
+                .publish(state.snapshot(), batch_id, BTreeMap::new(), filled_before);
         }
         self.tell_missed_metrics().await?;
         self.open_sources(last.as_ref()).await?;
@@ -234,10 +246,17 @@ impl Pipeline {
 
     /// Where this pipeline's checkpoint lies.
     pub(super) fn location(&self) -> String {
-        self.settings.checkpoint_location.clone().unwrap_or_else(|| {
-            let dir = self.parts.data_dir.join("checkpoints").join(file_name(&self.shared.name));
-            dir.to_string_lossy().into_owned()
-        })
+        self.settings
+            .checkpoint_location
+            .clone()
+            .unwrap_or_else(|| {
+                let dir = self
+                    .parts
+                    .data_dir
+                    .join("checkpoints")
+                    .join(file_name(&self.shared.name));
+                dir.to_string_lossy().into_owned()
+            })
     }
 
     /// Opens the checkpoint and the local state, and brings the state to the last commit. The local
@@ -247,15 +266,26 @@ impl Pipeline {
         views: &[ViewEntry],
     ) -> Result<(Arc<Checkpoint>, Arc<StateStore>, ResumePoint)> {
         self.state = None;
-        let dir = self.parts.data_dir.join("pipelines").join(file_name(&self.shared.name));
+        let dir = self
+            .parts
+            .data_dir
+            .join("pipelines")
+            .join(file_name(&self.shared.name));
         let mut state = self.open_state(&dir)?;
         let identity = Identity {
             pipeline_id: self.shared.id,
             pipeline_name: self.shared.name.clone(),
-            fingerprint: views.iter().map(|v| v.fingerprint.as_str()).collect::<Vec<_>>().join(" "),
+            fingerprint: views
+                .iter()
+                .map(|v| v.fingerprint.as_str())
+                .collect::<Vec<_>>()
+                .join(" "),
         };
         let expectation = Expectation {
-            catalog_batch: self.parts.history.known_batch(&self.shared.name, self.shared.id),
+            catalog_batch: self
+                .parts
+                .history
+                .known_batch(&self.shared.name, self.shared.id),
             cold_batch: state.cold_batch(),
         };
         let (checkpoint, resume) = CheckpointLocation::open(
@@ -325,15 +355,23 @@ impl Pipeline {
     /// Puts commits that the metrics log missed, after a crash, into it.
     async fn tell_missed_metrics(&self) -> Result<()> {
         let opened = self.opened.as_ref().expect("called while opening");
-        let Some(last) = opened.last_commit else { return Ok(()) };
+        let Some(last) = opened.last_commit else {
+            return Ok(());
+        };
         let known = self.parts.history.last_metrics_batch(&self.shared.name);
-        let first = known.map_or(0, |n| n + 1).max(last.saturating_sub(self.settings.min_batches_to_retain));
+        let first = known
+            .map_or(0, |n| n + 1)
+            .max(last.saturating_sub(self.settings.min_batches_to_retain));
         for batch_id in first..=last {
             if let Some(commit) = opened.checkpoint.read_commit(batch_id).await? {
-                self.parts.history.record_metrics(&self.shared.name, batch_id, &commit.metrics);
+                self.parts
+                    .history
+                    .record_metrics(&self.shared.name, batch_id, &commit.metrics);
             }
         }
-        self.parts.history.record_known_batch(&self.shared.name, self.shared.id, last);
+        self.parts
+            .history
+            .record_known_batch(&self.shared.name, self.shared.id, last);
         Ok(())
     }
 
@@ -342,18 +380,35 @@ impl Pipeline {
     pub(super) async fn open_sources(&mut self, last: Option<&CommitEntry>) -> Result<()> {
         let retain_batches = self.settings.min_batches_to_retain as usize;
         let opened = self.opened.as_mut().expect("called while open");
-        let dataflow = opened.dataflow.as_ref().ok_or_else(|| Error::internal("the dataflow is gone"))?;
+        let dataflow = opened
+            .dataflow
+            .as_ref()
+            .ok_or_else(|| Error::internal("the dataflow is gone"))?;
         let inputs = dataflow.lock().inputs();
-        opened.slots.retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
+        opened
+            .slots
+            .retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
         for input in &inputs {
             if self.parts.definitions.object(&input.relation).is_none() {
                 continue;
             }
             if !opened.slots.iter().any(|s| s.relation == input.relation) {
-                let slot = open_slot(&self.parts, &opened.checkpoint, opened.replay.front(), &input.relation, last, retain_batches).await?;
+                let slot = open_slot(
+                    &self.parts,
+                    &opened.checkpoint,
+                    opened.replay.front(),
+                    &input.relation,
+                    last,
+                    retain_batches,
+                )
+                .await?;
                 opened.slots.push(slot);
             }
-            if let Some(slot) = opened.slots.iter_mut().find(|s| s.relation == input.relation) {
+            if let Some(slot) = opened
+                .slots
+                .iter_mut()
+                .find(|s| s.relation == input.relation)
+            {
                 slot.project(&input.projection);
             }
         }
@@ -366,7 +421,11 @@ impl Pipeline {
         let readers = self.shared.readers.read().clone();
         let opened = self.opened.as_mut().expect("called while open");
         opened.fills.clear();
-        for view in self.views.iter().filter(|v| opened.unfilled.contains(&v.object.name)) {
+        for view in self
+            .views
+            .iter()
+            .filter(|v| opened.unfilled.contains(&v.object.name))
+        {
             for input in &view.inputs {
                 let own = self.views.iter().find(|v| v.object.name == *input);
                 let fill = match own {
@@ -379,7 +438,9 @@ impl Pipeline {
                         },
                         None => continue,
                     },
-                    None => FillInput::Source { name: input.clone() },
+                    None => FillInput::Source {
+                        name: input.clone(),
+                    },
                 };
                 opened.fills.push((view.object.name.clone(), fill));
             }
@@ -393,7 +454,9 @@ fn keep_lease(checkpoint: &Arc<Checkpoint>) {
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(LEASE_RENEWAL).await;
-            let Some(checkpoint) = checkpoint.upgrade() else { return };
+            let Some(checkpoint) = checkpoint.upgrade() else {
+                return;
+            };
             if let Err(e) = checkpoint.renew_lease().await {
                 // A lost lease shows itself at the next commit, which is refused.
                 tracing::warn!(location = %checkpoint.location(), error = %e, "could not renew the lease");
@@ -411,22 +474,38 @@ async fn open_slot(
     last: Option<&CommitEntry>,
     retain_batches: usize,
 ) -> Result<SourceSlot> {
-    let object = parts.definitions.object(relation).ok_or_else(|| unknown(relation))?;
+    let object = parts
+        .definitions
+        .object(relation)
+        .ok_or_else(|| unknown(relation))?;
     let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
     let (watermark, expectations, options) = match &object.definition {
-        Definition::Stream(s) => (s.watermark.clone(), s.expectations.clone(), s.options.clone()),
+        Definition::Stream(s) => (
+            s.watermark.clone(),
+            s.expectations.clone(),
+            s.options.clone(),
+        ),
         Definition::Table(t) => (None, Vec::new(), t.options.clone()),
         _ => return Err(Error::internal(format!("\"{relation}\" is no source"))),
     };
     let schema = object.schema();
-    let expectations = compile_expectations(&parts.binder.state(), relation, &schema, &expectations)?;
+    let expectations =
+        compile_expectations(&parts.binder.state(), relation, &schema, &expectations)?;
     let committed = last.and_then(|c| c.source_offsets.get(relation));
-    let planned = pending.and_then(|p| p.sources.get(relation)).map(|r| &r.start);
+    let planned = pending
+        .and_then(|p| p.sources.get(relation))
+        .map(|r| &r.start);
     let position = match committed.or(planned) {
         Some(offset) => offset.clone(),
-        None => source.initial_offset().await.map_err(|e| e.context(format!("source \"{relation}\"")))?,
+        None => source
+            .initial_offset()
+            .await
+            .map_err(|e| e.context(format!("source \"{relation}\"")))?,
     };
-    source.check_position(&position).await.map_err(|e| e.context(format!("source \"{relation}\"")))?;
+    source
+        .check_position(&position)
+        .await
+        .map_err(|e| e.context(format!("source \"{relation}\"")))?;
     let initial = last
         .and_then(|c| c.initial_offsets.get(relation))
         .cloned()
@@ -466,10 +545,14 @@ pub(super) fn open_relation(
 
 /// The relation's records are text that must be decoded to know whether they are rows.
 pub(super) fn decodes_text(object: &CatalogObject) -> bool {
-    let Definition::Stream(stream) = &object.definition else { return false };
+    let Definition::Stream(stream) = &object.definition else {
+        return false;
+    };
     let has_payload = matches!(stream.connector.as_deref(), Some("files" | "kafka"));
     let is_columnar = stream.options.get("format")
-        == Some(&crate::catalog::definition::OptionValue::Text("parquet".to_owned()));
+        == Some(&crate::catalog::definition::OptionValue::Text(
+            "parquet".to_owned(),
+        ));
     has_payload && !is_columnar
 }
 

@@ -264,9 +264,15 @@ impl Pipeline {
                 self.attempt = 0;
                 self.error = None;
                 self.answer_waiters(outcome);
-                if outcome == BatchOutcome::Idle && self.settings.trigger == Trigger::AvailableNow && !self.source_is_down() {
+                if outcome == BatchOutcome::Idle
+                    && self.settings.trigger == Trigger::AvailableNow
+                    && !self.source_is_down()
+                {
                     self.stopped_by_user = true;
-                    self.event("stopped", json!({ "reason": "available now: all was taken in" }));
+                    self.event(
+                        "stopped",
+                        json!({ "reason": "available now: all was taken in" }),
+                    );
                     self.tell("stopped");
                     return Phase::Stopped;
                 }
@@ -311,7 +317,11 @@ impl Pipeline {
         if outcome == BatchOutcome::Committed {
             return;
         }
-        self.tell(if self.source_is_down() { "waiting for source" } else { "waiting for data" });
+        self.tell(if self.source_is_down() {
+            "waiting for source"
+        } else {
+            "waiting for data"
+        });
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let waits = opened.slots.iter().map(|slot| {
             let source = Arc::clone(&slot.source);
@@ -347,7 +357,9 @@ impl Pipeline {
     }
 
     pub(super) fn source_is_down(&self) -> bool {
-        self.opened.as_ref().is_some_and(|o| o.slots.iter().any(|s| s.last_error.is_some()))
+        self.opened
+            .as_ref()
+            .is_some_and(|o| o.slots.iter().any(|s| s.last_error.is_some()))
     }
 
     fn failed(&mut self, error: Error, reopen: bool) -> Phase {
@@ -457,9 +469,11 @@ impl Pipeline {
     fn change_settings(&mut self, options: &Options) -> Result<()> {
         let settings = PipelineSettings::read(options)?;
         if settings.checkpoint_location != self.settings.checkpoint_location {
-            return Err(Error::unsupported("the checkpoint of a pipeline cannot be moved")
-                .detail(format!("It lies at {}.", self.location()))
-                .hint("DROP the view and create it with the other checkpoint_location."));
+            return Err(
+                Error::unsupported("the checkpoint of a pipeline cannot be moved")
+                    .detail(format!("It lies at {}.", self.location()))
+                    .hint("DROP the view and create it with the other checkpoint_location."),
+            );
         }
         self.settings = settings;
         Ok(())
@@ -484,7 +498,11 @@ impl Pipeline {
             return Ok(());
         }
         self.shared.publication.lock().snapshot = None;
-        let dir = self.parts.data_dir.join("pipelines").join(super::opening::file_name(&self.shared.name));
+        let dir = self
+            .parts
+            .data_dir
+            .join("pipelines")
+            .join(super::opening::file_name(&self.shared.name));
         StateStore::destroy(&dir)
     }
 
@@ -515,7 +533,11 @@ impl Pipeline {
                 return;
             }
             Phase::Stopped => {
-                *phase = if self.opened.is_some() { Phase::Running } else { Phase::Opening };
+                *phase = if self.opened.is_some() {
+                    Phase::Running
+                } else {
+                    Phase::Opening
+                };
             }
             _ => {}
         }
@@ -542,10 +564,14 @@ impl Pipeline {
                 || (!waiter.targets.is_empty()
                     && !closes_windows
                     && waiter.targets.iter().all(|(relation, target)| {
-                        opened.slots.iter().find(|s| s.relation == *relation).is_none_or(|slot| {
-                            let left = slot.source.backlog(&slot.position, target);
-                            left.rows == Some(0) && left.bytes.is_none_or(|b| b == 0)
-                        })
+                        opened
+                            .slots
+                            .iter()
+                            .find(|s| s.relation == *relation)
+                            .is_none_or(|slot| {
+                                let left = slot.source.backlog(&slot.position, target);
+                                left.rows == Some(0) && left.bytes.is_none_or(|b| b == 0)
+                            })
                     })
                     && opened.unfilled.is_empty())
         };
@@ -560,7 +586,10 @@ impl Pipeline {
         if self.waiters.is_empty() && self.stopped_by_user {
             // A REFRESH of a stopped pipeline ends where it began.
             let (reply, _) = tokio::sync::oneshot::channel();
-            self.shared.commands.send(Command::Stop(Duration::ZERO, reply)).ok();
+            self.shared
+                .commands
+                .send(Command::Stop(Duration::ZERO, reply))
+                .ok();
         }
     }
 

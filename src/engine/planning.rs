@@ -80,8 +80,10 @@ fn input_properties(
     match &object.definition {
         Definition::Stream(stream) => {
             let schema = object.schema();
-            let watermark_column =
-                stream.watermark.as_ref().and_then(|w| schema.index_of(&w.column).ok());
+            let watermark_column = stream
+                .watermark
+                .as_ref()
+                .and_then(|w| schema.index_of(&w.column).ok());
             Some(InputProperties {
                 schema,
                 append_only: true,
@@ -92,8 +94,11 @@ fn input_properties(
         }
         Definition::Table(table) => {
             let schema = object.schema();
-            let key: Option<Vec<usize>> =
-                table.primary_key.iter().map(|c| schema.index_of(c).ok()).collect();
+            let key: Option<Vec<usize>> = table
+                .primary_key
+                .iter()
+                .map(|c| schema.index_of(c).ok())
+                .collect();
             Some(InputProperties {
                 schema,
                 append_only: false,
@@ -114,7 +119,10 @@ pub(super) fn layout_of(plan: &ViewPlan) -> ViewLayout {
 
 /// The query a sink over something that is no materialized view runs: everything in it.
 pub(super) fn sink_query(from: &str) -> String {
-    format!("SELECT * FROM {}", crate::sql::names::quote_identifier(from))
+    format!(
+        "SELECT * FROM {}",
+        crate::sql::names::quote_identifier(from)
+    )
 }
 
 /// An error for an object that the catalog does not have.

@@ -96,12 +96,22 @@ impl ReadContext {
     ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch>> + Send>> {
         let pipeline = self.directory.pipeline_of(view)?;
         let pinned = self.pin(&pipeline);
-        let Some(snapshot) = pinned.snapshot.as_ref().filter(|_| pinned.filled.contains(view)) else {
+        let Some(snapshot) = pinned
+            .snapshot
+            .as_ref()
+            .filter(|_| pinned.filled.contains(view))
+        else {
             // Before its first batch a view is empty; before its state is open it cannot be read.
             if pinned.snapshot.is_some() {
                 return Ok(Box::new(std::iter::empty()));
             }
-            let query = pipeline.board.lock().queries.get(view).cloned().unwrap_or_default();
+            let query = pipeline
+                .board
+                .lock()
+                .queries
+                .get(view)
+                .cloned()
+                .unwrap_or_default();
             return match (pinned.status, query.exception) {
                 ("starting" | "restoring", _) => Err(restoring(view)),
                 (_, Some(why)) => Err(unreadable(view, why, query.hint)),

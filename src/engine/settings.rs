@@ -33,7 +33,9 @@ impl PipelineSettings {
             trigger: trigger(given)?,
             trigger_text,
             checkpoint_location: text(given, "checkpoint_location"),
-            min_batches_to_retain: options::integer(given, "min_batches_to_retain")?.unwrap_or(100).max(1) as u64,
+            min_batches_to_retain: options::integer(given, "min_batches_to_retain")?
+                .unwrap_or(100)
+                .max(1) as u64,
             limits: read_limits(given)?,
             idle_timeout: options::duration(given, "idle_timeout")?,
             max_future_skew: options::duration(given, "max_future_skew")?

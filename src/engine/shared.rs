@@ -142,7 +142,11 @@ impl PipelineShared {
     pub fn subscribe(
         &self,
         view: &str,
-    ) -> (Option<StateSnapshot>, Option<u64>, broadcast::Receiver<Arc<CommittedChanges>>) {
+    ) -> (
+        Option<StateSnapshot>,
+        Option<u64>,
+        broadcast::Receiver<Arc<CommittedChanges>>,
+    ) {
         let publication = self.publication.lock();
         let receiver = self
             .subscribers

@@ -88,7 +88,11 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn join(&mut self, entry: ViewEntry, plan: crate::dataflow::plan::ViewPlan) -> Result<()> {
+    async fn join(
+        &mut self,
+        entry: ViewEntry,
+        plan: crate::dataflow::plan::ViewPlan,
+    ) -> Result<()> {
         let opened: &mut Opened = self.opened.as_mut().expect("checked by the caller");
         let name = entry.object.name.clone();
         if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {

@@ -39,7 +39,10 @@ pub(super) fn subscribe(
             sqlstate::INVALID_PARAMETER_VALUE,
             format!("changes of \"{view}\" after batch {after} are not kept"),
         )
-        .detail(format!("The last committed batch is {}.", batch_id.map_or("none".to_owned(), |b| b.to_string())))
+        .detail(format!(
+            "The last committed batch is {}.",
+            batch_id.map_or("none".to_owned(), |b| b.to_string())
+        ))
         .hint(format!("SUBSCRIBE TO {view} WITH (SNAPSHOT);")));
     }
     let schema = Arc::clone(&reader.schema);
@@ -48,7 +51,14 @@ pub(super) fn subscribe(
         return Ok((schema, live));
     };
     let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
-    let rows = read_view(&state, &reader.state_name, Arc::clone(&reader.schema), &reader.layout, &projection, SNAPSHOT_BATCH_ROWS)?;
+    let rows = read_view(
+        &state,
+        &reader.state_name,
+        Arc::clone(&reader.schema),
+        &reader.layout,
+        &projection,
+        SNAPSHOT_BATCH_ROWS,
+    )?;
     let first = rows.map(move |batch| {
         Ok(CommittedChanges {
             batch_id,
@@ -72,7 +82,9 @@ fn live(
                 match receiver.recv().await {
                     Ok(message) if message.changes.is_empty() && !progress => {}
                     Ok(message) => return Some((Ok(message.as_ref().clone()), Some(receiver))),
-                    Err(RecvError::Lagged(batches)) => return Some((Err(lagged(&view, batches)), None)),
+                    Err(RecvError::Lagged(batches)) => {
+                        return Some((Err(lagged(&view, batches)), None));
+                    }
                     Err(RecvError::Closed) => return None,
                 }
             }

@@ -134,7 +134,9 @@ impl DurableLog {
         note: Option<&Path>,
     ) -> Result<Arc<Self>> {
         let note = note.map(EndFile::open).transpose()?;
-        let known = note.as_ref().and_then(|(file, known)| Some((file.path(), (*known)?)));
+        let known = note
+            .as_ref()
+            .and_then(|(file, known)| Some((file.path(), (*known)?)));
         let Recovered {
             index,
             schemas,

@@ -23,12 +23,12 @@ use super::frontend::FrontendMessage;
 use super::port::SessionPort;
 use super::rows::RowSource;
 use super::startup::Startup;
-use crate::values::{Format, OutputSettings};
 use super::wire::{Failure, Wire, WireResult, shielded};
 use crate::catalog::pg_catalog::backends::BackendState;
 use crate::error::Error;
 use crate::session::{StatementResult, TransactionStatus};
 use crate::sql::statement::Statement;
+use crate::values::{Format, OutputSettings};
 
 /// How long a client that is being sent away may take to read why.
 const FAREWELL: Duration = Duration::from_secs(2);

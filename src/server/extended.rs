@@ -24,13 +24,13 @@ use super::connection::Connection;
 use super::frontend::{Bind, Target};
 use super::port::SessionPort;
 use super::rows::{RowSource, row_description};
-use crate::values::types::WireType;
-use crate::values::{Format, decode_parameter};
 use super::wire::WireResult;
 use crate::error::{Error, Result, sqlstate};
 use crate::session::{StatementResult, TransactionStatus};
 use crate::sql::statement::Statement;
 use crate::types::SqlType;
+use crate::values::types::WireType;
+use crate::values::{Format, decode_parameter};
 
 /// A statement that Parse made.
 #[derive(Debug)]

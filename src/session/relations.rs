@@ -281,7 +281,10 @@ impl PartitionStream for RelationStream {
             }
             // The definition's schema, whose fields carry the SQL types. What the plan may call
             // nullable need not hold any null, which is checked here.
-            Ok(RecordBatch::try_new(schema.clone(), batch.columns().to_vec())?)
+            Ok(RecordBatch::try_new(
+                schema.clone(),
+                batch.columns().to_vec(),
+            )?)
         });
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), rows))
     }

@@ -317,16 +317,18 @@ async fn a_statement_dropped_on_the_way_fails_its_block() {
 #[tokio::test]
 async fn explain_gives_the_plan_as_lines() {
     let mut f = fixture().await;
-    let plan = run(&mut f.session, "EXPLAIN SELECT 1 AS a")
-        .await
-        .unwrap();
+    let plan = run(&mut f.session, "EXPLAIN SELECT 1 AS a").await.unwrap();
     assert_eq!(plan[0].schema().field(0).name(), "QUERY PLAN");
     assert!(plan[0].num_rows() > 0);
     let measured = run(
         &mut f.session,
         "EXPLAIN ANALYZE SELECT count(*) FROM (VALUES (1), (2)) AS t (a)",
     );
-    assert!(texts(&measured.await.unwrap()).join(" ").contains("output_rows"));
+    assert!(
+        texts(&measured.await.unwrap())
+            .join(" ")
+            .contains("output_rows")
+    );
 }
 
 #[tokio::test]

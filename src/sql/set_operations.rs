@@ -19,8 +19,10 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::Error;
 
-/// Holds the number of a row among its equals; no user's column has a space in its name by chance.
-const COPY: &str = "number of the copy";
+/// Hold the number of a row among its equals, on the left and on the right: two names, since the
+/// sides of a join may be seen as one schema.
+const LEFT_COPY: &str = "number of the copy on the left";
+const RIGHT_COPY: &str = "number of the copy on the right";
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -56,7 +58,7 @@ fn is_counted(join: &Join) -> bool {
         .schema()
         .fields()
         .last()
-        .is_some_and(|f| f.name() == COPY);
+        .is_some_and(|f| f.name() == LEFT_COPY);
     is_set_operation && !is_done && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
 }
 
@@ -69,11 +71,11 @@ fn counted(join: Join) -> DataFusionResult<LogicalPlan> {
         .map(Expr::Column)
         .collect();
     let (left_keys, right_keys): (Vec<Expr>, Vec<Expr>) = join.on.iter().cloned().unzip();
-    let left = numbered(Arc::unwrap_or_clone(join.left), left_keys)?;
-    let right = numbered(Arc::unwrap_or_clone(join.right), right_keys)?;
-    let copy = || Expr::Column(Column::new_unqualified(COPY));
+    let left = numbered(Arc::unwrap_or_clone(join.left), left_keys, LEFT_COPY)?;
+    let right = numbered(Arc::unwrap_or_clone(join.right), right_keys, RIGHT_COPY)?;
+    let number = |name: &str| Expr::Column(Column::new_unqualified(name));
     let mut on = join.on;
-    on.push((copy(), copy()));
+    on.push((number(LEFT_COPY), number(RIGHT_COPY)));
     let joined = Join::try_new(
         Arc::new(left),
         Arc::new(right),
@@ -90,7 +92,7 @@ fn counted(join: Join) -> DataFusionResult<LogicalPlan> {
 }
 
 /// The plan with the number of each row among its equals as a last column.
-fn numbered(plan: LogicalPlan, keys: Vec<Expr>) -> DataFusionResult<LogicalPlan> {
+fn numbered(plan: LogicalPlan, keys: Vec<Expr>, name: &str) -> DataFusionResult<LogicalPlan> {
     let mut outputs: Vec<Expr> = plan
         .schema()
         .columns()
@@ -106,6 +108,6 @@ fn numbered(plan: LogicalPlan, keys: Vec<Expr>) -> DataFusionResult<LogicalPlan>
         .columns()
         .pop()
         .ok_or_else(|| Error::internal("a window adds a column"))?;
-    outputs.push(Expr::Column(number).alias(COPY));
+    outputs.push(Expr::Column(number).alias(name));
     LogicalPlanBuilder::from(windowed).project(outputs)?.build()
 }

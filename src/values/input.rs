@@ -324,8 +324,7 @@ fn out_of_range(type_name: &str) -> Error {
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes)
-        .map_err(|e| super::invalid_utf8(&bytes[e.valid_up_to()..]))
+    std::str::from_utf8(bytes).map_err(|e| super::invalid_utf8(&bytes[e.valid_up_to()..]))
 }
 
 fn checked_text(text: &str) -> Result<&str> {

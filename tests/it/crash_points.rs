@@ -47,10 +47,19 @@ async fn crash_at(point: &str, pass: u32) {
     let start = Instant::now();
     let mut i = 0i64;
     while server.is_alive() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: the point was never passed");
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{what}: the point was never passed"
+        );
         i += 1;
-        let Ok(client) = server.try_connect().await else { break };
-        let sql = format!("INSERT INTO s VALUES ({}, {i}); UPDATE t SET g = 1 - g WHERE k = {}", i % 4, i % 3);
+        let Ok(client) = server.try_connect().await else {
+            break;
+        };
+        let sql = format!(
+            "INSERT INTO s VALUES ({}, {i}); UPDATE t SET g = 1 - g WHERE k = {}",
+            i % 4,
+            i % 3
+        );
         if client.batch_execute(&sql).await.is_ok() {
             acknowledged = i;
         }
@@ -60,8 +69,15 @@ async fn crash_at(point: &str, pass: u32) {
     server.restart();
     server.execute("FLUSH").await;
     let client = server.connect().await;
-    let kept: i64 = server.value("SELECT count(*) FROM s").await.parse().expect("a count");
-    assert!(kept >= acknowledged && kept <= i, "{what}: {kept} rows, {acknowledged} acknowledged, {i} sent");
+    let kept: i64 = server
+        .value("SELECT count(*) FROM s")
+        .await
+        .parse()
+        .expect("a count");
+    assert!(
+        kept >= acknowledged && kept <= i,
+        "{what}: {kept} rows, {acknowledged} acknowledged, {i} sent"
+    );
     let mut view = rows(&client, "SELECT * FROM sums").await.expect("readable");
     let mut batch = rows(
         &client,
@@ -74,7 +90,10 @@ async fn crash_at(point: &str, pass: u32) {
     assert_eq!(view, batch, "{what}");
     // The sink's files, added up, are the view: every batch was delivered exactly once.
     let delivered = changelog_sum(&server);
-    let expected: Vec<(String, i64)> = view.iter().map(|r| (format!("{}|{}|{}", r[0], r[1], r[2]), 1)).collect();
+    let expected: Vec<(String, i64)> = view
+        .iter()
+        .map(|r| (format!("{}|{}|{}", r[0], r[1], r[2]), 1))
+        .collect();
     assert_eq!(delivered, expected, "{what}: what the sink delivered");
 }
 
@@ -91,8 +110,13 @@ fn changelog_sum(server: &Server) -> Vec<(String, i64)> {
         for line in text.lines() {
             let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
             let kind = row["change_kind"].as_str().expect("a change kind");
-            let weight = if kind == "delete" || kind == "update_before" { -1 } else { 1 };
-            *sum.entry(format!("{}|{}|{}", row["g"], row["n"], row["total"])).or_insert(0) += weight;
+            let weight = if kind == "delete" || kind == "update_before" {
+                -1
+            } else {
+                1
+            };
+            *sum.entry(format!("{}|{}|{}", row["g"], row["n"], row["total"]))
+                .or_insert(0) += weight;
         }
     }
     sum.into_iter().filter(|(_, w)| *w != 0).collect()

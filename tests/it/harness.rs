@@ -85,15 +85,23 @@ impl Server {
             .expect("the server starts");
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("a ready line");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("a ready line");
         let field = |name: &str| {
             line.split_whitespace()
                 .find_map(|word| word.strip_prefix(name))
-                .unwrap_or_else(|| panic!("no {name} in the ready line {line:?}; log:\n{}", self.log()))
+                .unwrap_or_else(|| {
+                    panic!("no {name} in the ready line {line:?}; log:\n{}", self.log())
+                })
                 .trim_start_matches("http://")
                 .to_owned()
         };
-        assert!(line.starts_with("tidemill ready:"), "ready line: {line:?}; log:\n{}", self.log());
+        assert!(
+            line.starts_with("tidemill ready:"),
+            "ready line: {line:?}; log:\n{}",
+            self.log()
+        );
         let (address, http) = (field("postgres="), field("http="));
         self.address = address;
         self.http = http;
@@ -130,7 +138,11 @@ impl Server {
         // SAFETY: the signal goes to our own child, which has not been reaped yet.
         unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
         let status = child.wait().expect("the server ends");
-        assert!(status.success(), "exit status {status}; log:\n{}", self.log());
+        assert!(
+            status.success(),
+            "exit status {status}; log:\n{}",
+            self.log()
+        );
     }
 
     /// Sets or removes an environment variable of the next start.
@@ -176,7 +188,9 @@ impl Server {
     /// All rows of a query as texts, NULL as `NULL`.
     pub async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
         let client = self.connect().await;
-        rows(&client, sql).await.unwrap_or_else(|e| panic!("{sql}\n{}\nlog:\n{}", describe(&e), self.log()))
+        rows(&client, sql)
+            .await
+            .unwrap_or_else(|e| panic!("{sql}\n{}\nlog:\n{}", describe(&e), self.log()))
     }
 
     /// The only value of a query.
@@ -219,7 +233,9 @@ pub async fn rows(client: &Client, sql: &str) -> Result<Vec<Vec<String>>, tokio_
         .iter()
         .filter_map(|m| match m {
             SimpleQueryMessage::Row(row) => Some(
-                (0..row.len()).map(|i| row.get(i).unwrap_or("NULL").to_owned()).collect(),
+                (0..row.len())
+                    .map(|i| row.get(i).unwrap_or("NULL").to_owned())
+                    .collect(),
             ),
             _ => None,
         })

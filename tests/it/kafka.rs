@@ -51,7 +51,11 @@ impl Broker {
 
     fn java(&self, class: &str) -> Command {
         let mut command = Command::new("java");
-        command.arg("-Xmx512m").arg("-cp").arg(self.jars.join("*")).arg(class);
+        command
+            .arg("-Xmx512m")
+            .arg("-cp")
+            .arg(self.jars.join("*"))
+            .arg(class);
         command
     }
 
@@ -71,20 +75,29 @@ impl Broker {
     }
 
     async fn create_topic(&self, topic: &str, partitions: i32) {
-        let admin: AdminClient<_> =
-            ClientConfig::new().set("bootstrap.servers", self.address()).create().expect("a client");
+        let admin: AdminClient<_> = ClientConfig::new()
+            .set("bootstrap.servers", self.address())
+            .create()
+            .expect("a client");
         let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
-        let made = admin.create_topics([&new], &AdminOptions::new()).await.expect("an answer");
+        let made = admin
+            .create_topics([&new], &AdminOptions::new())
+            .await
+            .expect("an answer");
         made.into_iter().for_each(|r| {
             r.expect("the topic is created");
         });
     }
 
     fn produce(&self, topic: &str, messages: impl Iterator<Item = (i32, String)>) {
-        let producer: BaseProducer =
-            ClientConfig::new().set("bootstrap.servers", self.address()).create().expect("a producer");
+        let producer: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", self.address())
+            .create()
+            .expect("a producer");
         for (partition, payload) in messages {
-            let record = BaseRecord::<(), str>::to(topic).partition(partition).payload(&payload);
+            let record = BaseRecord::<(), str>::to(topic)
+                .partition(partition)
+                .payload(&payload);
             producer.send(record).expect("queued");
         }
         producer.flush(Duration::from_secs(30)).expect("delivered");
@@ -100,7 +113,12 @@ fn kafka_is_read_exactly_once_through_kills_and_an_outage() {
     run(async {
         let mut broker = Broker::start(jars);
         broker.create_topic("events.clicks", 3).await;
-        let message = |i: i64| ((i % 3) as i32, format!("{{\"user_id\": {}, \"amount\": {i}}}", i % 10));
+        let message = |i: i64| {
+            (
+                (i % 3) as i32,
+                format!("{{\"user_id\": {}, \"amount\": {i}}}", i % 10),
+            )
+        };
         broker.produce("events.clicks", (0..3000).map(message));
         let mut server = Server::start();
         server
@@ -139,13 +157,21 @@ fn kafka_is_read_exactly_once_through_kills_and_an_outage() {
         broker.produce("events.clicks", (3000..6000).map(message));
         server.wait_for_value(n, "6000", within).await;
         assert_eq!(
-            server.value("SELECT sum(total)::bigint FROM per_user").await,
+            server
+                .value("SELECT sum(total)::bigint FROM per_user")
+                .await,
             (0..6000i64).sum::<i64>().to_string()
         );
         server.execute("FLUSH").await;
         assert_eq!(
-            server.rows("SELECT p, n, offsets, last FROM places ORDER BY p").await,
-            [["0", "2000", "2000", "2000"], ["1", "2000", "2000", "1999"], ["2", "2000", "2000", "1999"]]
+            server
+                .rows("SELECT p, n, offsets, last FROM places ORDER BY p")
+                .await,
+            [
+                ["0", "2000", "2000", "2000"],
+                ["1", "2000", "2000", "1999"],
+                ["2", "2000", "2000", "1999"]
+            ]
         );
         let dead = server.rows("SELECT DISTINCT error IS NOT NULL FROM streaming_dead_letters WHERE stream_name = 'clicks'").await;
         assert_eq!(dead, [["t"]]);
@@ -167,8 +193,14 @@ fn an_unreachable_broker_is_told_and_harms_no_other_view() {
             .await;
         // Creating the view may have to wait for the broker; it must not hold anything else up.
         let client = server.connect().await;
-        let create = client.batch_execute("CREATE MATERIALIZED VIEW far_count AS SELECT count(*) AS n FROM far");
-        tokio::time::timeout(Duration::from_secs(20), create).await.expect("an answer in time").ok();
-        server.wait_for_value("SELECT n FROM near_count", "2", Duration::from_secs(5)).await;
+        let create = client
+            .batch_execute("CREATE MATERIALIZED VIEW far_count AS SELECT count(*) AS n FROM far");
+        tokio::time::timeout(Duration::from_secs(20), create)
+            .await
+            .expect("an answer in time")
+            .ok();
+        server
+            .wait_for_value("SELECT n FROM near_count", "2", Duration::from_secs(5))
+            .await;
     });
 }

@@ -23,13 +23,21 @@ CREATE STREAM s (k BIGINT, v BIGINT, t TEXT);";
 /// A `SELECT` from the grammar. Every output column has a name of its own.
 fn query(random: &mut Random) -> String {
     match random.below(16) {
-        0 => format!("SELECT k, v + 1 AS v1, upper(t) AS u FROM {} WHERE {}", relation(random), predicate(random, "")),
+        0 => format!(
+            "SELECT k, v + 1 AS v1, upper(t) AS u FROM {} WHERE {}",
+            relation(random),
+            predicate(random, "")
+        ),
         1 | 2 => aggregate(random),
         3 => format!(
             "SELECT x.k AS k, x.v AS v, y.w AS w FROM {} x {} JOIN b y ON x.k = y.k{}",
             relation(random),
             random.pick(&["INNER", "LEFT", "RIGHT", "FULL"]),
-            if random.chance(40) { " AND x.v > 3" } else { "" }
+            if random.chance(40) {
+                " AND x.v > 3"
+            } else {
+                ""
+            }
         ),
         4 => format!("SELECT DISTINCT k, t FROM {}", relation(random)),
         5 => format!(
@@ -38,14 +46,27 @@ fn query(random: &mut Random) -> String {
             random.pick(&["UNION ALL", "UNION", "EXCEPT", "INTERSECT"]),
             random.pick(&["a", "b", "s"])
         ),
-        6 => format!("SELECT k, v, t FROM a ORDER BY v DESC NULLS LAST, id LIMIT {}", 1 + random.below(5)),
+        6 => format!(
+            "SELECT k, v, t FROM a ORDER BY v DESC NULLS LAST, id LIMIT {}",
+            1 + random.below(5)
+        ),
         7 => format!(
             "SELECT id, k, {} OVER (PARTITION BY k ORDER BY v, id) AS r FROM a",
             random.pick(&["row_number()", "rank()", "sum(v)", "lag(v)", "count(*)"])
         ),
-        8 => format!("SELECT id, k FROM a WHERE {} (SELECT 1 FROM {} z WHERE z.k = a.k)", random.pick(&["EXISTS", "NOT EXISTS"]), random.pick(&["b", "s"])),
-        9 => format!("SELECT id, t FROM a WHERE k {} (SELECT k FROM b WHERE k IS NOT NULL)", random.pick(&["IN", "NOT IN"])),
-        10 => format!("SELECT id, v, (SELECT max(w) FROM b) AS m FROM a WHERE {}", predicate(random, "")),
+        8 => format!(
+            "SELECT id, k FROM a WHERE {} (SELECT 1 FROM {} z WHERE z.k = a.k)",
+            random.pick(&["EXISTS", "NOT EXISTS"]),
+            random.pick(&["b", "s"])
+        ),
+        9 => format!(
+            "SELECT id, t FROM a WHERE k {} (SELECT k FROM b WHERE k IS NOT NULL)",
+            random.pick(&["IN", "NOT IN"])
+        ),
+        10 => format!(
+            "SELECT id, v, (SELECT max(w) FROM b) AS m FROM a WHERE {}",
+            predicate(random, "")
+        ),
         11 => {
             let inner = aggregate(random);
             format!("SELECT count(*) AS groups, sum(q.c0) AS total FROM ({inner}) q")
@@ -55,8 +76,14 @@ fn query(random: &mut Random) -> String {
             relation(random)
         ),
         13 => "SELECT x.id AS i, y.id AS j FROM a x JOIN b y ON x.v < y.k AND x.k >= 2".to_owned(),
-        14 => format!("SELECT k, count(*) AS n FROM {} GROUP BY k HAVING count(*) > 1", relation(random)),
-        _ => format!("SELECT k, t, count(*) AS n, sum(v) AS s FROM {} GROUP BY ROLLUP(k, t)", relation(random)),
+        14 => format!(
+            "SELECT k, count(*) AS n FROM {} GROUP BY k HAVING count(*) > 1",
+            relation(random)
+        ),
+        _ => format!(
+            "SELECT k, t, count(*) AS n, sum(v) AS s FROM {} GROUP BY ROLLUP(k, t)",
+            relation(random)
+        ),
     }
 }
 
@@ -78,9 +105,20 @@ fn predicate(random: &mut Random, prefix: &str) -> String {
 /// The first aggregate is called c0 and is a count, so that an outer query can add it up.
 fn aggregate(random: &mut Random) -> String {
     const CALLS: [&str; 14] = [
-        "sum(v)", "avg(v)", "min(v)", "max(v)", "count(v)", "count(DISTINCT t)", "min(t)", "max(t)",
-        "sum(DISTINCT v)", "string_agg(t, ',' ORDER BY t)", "bool_or(v > 5)", "sum(v) FILTER (WHERE k > 1)",
-        "count(DISTINCT v) FILTER (WHERE v < 8)", "sum(v * 2 - k)",
+        "sum(v)",
+        "avg(v)",
+        "min(v)",
+        "max(v)",
+        "count(v)",
+        "count(DISTINCT t)",
+        "min(t)",
+        "max(t)",
+        "sum(DISTINCT v)",
+        "string_agg(t, ',' ORDER BY t)",
+        "bool_or(v > 5)",
+        "sum(v) FILTER (WHERE k > 1)",
+        "count(DISTINCT v) FILTER (WHERE v < 8)",
+        "sum(v * 2 - k)",
     ];
     let mut select = Vec::new();
     let groups = *random.pick(&["", "k", "t", "k, t", "v % 3", "k + 1"]);
@@ -91,17 +129,35 @@ fn aggregate(random: &mut Random) -> String {
     for i in 1..=1 + random.below(3) {
         select.push(format!("{} AS c{i}", random.pick(&CALLS)));
     }
-    let filter = if random.chance(30) { format!(" WHERE {}", predicate(random, "")) } else { String::new() };
-    let group_by = if groups.is_empty() { String::new() } else { format!(" GROUP BY {groups}") };
-    format!("SELECT {} FROM {}{filter}{group_by}", select.join(", "), relation(random))
+    let filter = if random.chance(30) {
+        format!(" WHERE {}", predicate(random, ""))
+    } else {
+        String::new()
+    };
+    let group_by = if groups.is_empty() {
+        String::new()
+    } else {
+        format!(" GROUP BY {groups}")
+    };
+    format!(
+        "SELECT {} FROM {}{filter}{group_by}",
+        select.join(", "),
+        relation(random)
+    )
 }
 
 fn value(random: &mut Random, bound: u64) -> String {
-    if random.chance(10) { "NULL".to_owned() } else { random.below(bound).to_string() }
+    if random.chance(10) {
+        "NULL".to_owned()
+    } else {
+        random.below(bound).to_string()
+    }
 }
 
 fn text(random: &mut Random) -> String {
-    random.pick(&["NULL", "'a'", "'ab'", "'b'", "''"]).to_string()
+    random
+        .pick(&["NULL", "'a'", "'ab'", "'b'", "''"])
+        .to_string()
 }
 
 /// One statement of DML.
@@ -111,7 +167,14 @@ fn change(random: &mut Random) -> String {
     match random.below(8) {
         0 | 1 => {
             let rows: Vec<String> = (0..n)
-                .map(|_| format!("({}, {}, {})", value(random, 6), value(random, 12), text(random)))
+                .map(|_| {
+                    format!(
+                        "({}, {}, {})",
+                        value(random, 6),
+                        value(random, 12),
+                        text(random)
+                    )
+                })
                 .collect();
             format!("INSERT INTO s VALUES {}", rows.join(", "))
         }
@@ -127,8 +190,16 @@ fn change(random: &mut Random) -> String {
             random.below(20),
             text(random)
         ),
-        5 => format!("UPDATE a SET v = v + 1, k = {} WHERE id % 4 = {}", value(random, 6), id % 4),
-        6 => format!("DELETE FROM {} WHERE id % 7 = {}", random.pick(&["a", "b"]), id % 7),
+        5 => format!(
+            "UPDATE a SET v = v + 1, k = {} WHERE id % 4 = {}",
+            value(random, 6),
+            id % 4
+        ),
+        6 => format!(
+            "DELETE FROM {} WHERE id % 7 = {}",
+            random.pick(&["a", "b"]),
+            id % 7
+        ),
         _ => format!("UPDATE b SET k = {} WHERE id < {id}", value(random, 6)),
     }
 }
@@ -144,29 +215,50 @@ fn multiset(batches: &[RecordBatch]) -> BTreeMap<Vec<String>, usize> {
             .map(|c| ArrayFormatter::try_new(c.as_ref(), &options).expect("a printable type"))
             .collect();
         for row in 0..batch.num_rows() {
-            *rows.entry(columns.iter().map(|c| c.value(row).to_string()).collect()).or_insert(0) += 1;
+            *rows
+                .entry(columns.iter().map(|c| c.value(row).to_string()).collect())
+                .or_insert(0) += 1;
         }
     }
     rows
 }
 
 async fn open(dir: &Path) -> Database {
-    Database::open(dir, DatabaseOptions::default()).await.expect("the database opens")
+    Database::open(dir, DatabaseOptions::default())
+        .await
+        .expect("the database opens")
 }
 
 async fn compare(database: &Database, views: &[(String, String)], what: &str) {
     for (name, select) in views {
-        let kept = multiset(&database.query(&format!("SELECT * FROM {name}")).await.unwrap_or_else(|e| panic!("{what}: {name}: {e}")));
-        let batch = multiset(&database.query(select).await.unwrap_or_else(|e| panic!("{what}: {select}: {e}")));
+        let kept = multiset(
+            &database
+                .query(&format!("SELECT * FROM {name}"))
+                .await
+                .unwrap_or_else(|e| panic!("{what}: {name}: {e}")),
+        );
+        let batch = multiset(
+            &database
+                .query(select)
+                .await
+                .unwrap_or_else(|e| panic!("{what}: {select}: {e}")),
+        );
         assert_eq!(kept, batch, "{what}: {name} AS {select}");
     }
 }
 
-async fn create(database: &Database, random: &mut Random, views: &mut Vec<(String, String)>, seed: u64) {
+async fn create(
+    database: &Database,
+    random: &mut Random,
+    views: &mut Vec<(String, String)>,
+    seed: u64,
+) {
     let select = query(random);
     let name = format!("v{}", views.len());
     database
-        .execute(&format!("CREATE MATERIALIZED VIEW {name} WITH (trigger = 'continuous') AS {select}"))
+        .execute(&format!(
+            "CREATE MATERIALIZED VIEW {name} WITH (trigger = 'continuous') AS {select}"
+        ))
         .await
         .unwrap_or_else(|e| panic!("seed {seed}: {select}: {e}"));
     views.push((name, select));
@@ -183,18 +275,29 @@ async fn one_seed(seed: u64) {
     }
     for step in 0..10 {
         let what = format!("seed {seed}, step {step}");
-        let statements: Vec<String> = (0..1 + random.below(4)).map(|_| change(&mut random)).collect();
+        let statements: Vec<String> = (0..1 + random.below(4))
+            .map(|_| change(&mut random))
+            .collect();
         let sql = if random.chance(30) {
             format!("BEGIN; {}; COMMIT", statements.join("; "))
         } else {
             statements.join("; ")
         };
-        database.execute(&sql).await.unwrap_or_else(|e| panic!("{what}: {sql}: {e}"));
-        database.execute("FLUSH").await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        database
+            .execute(&sql)
+            .await
+            .unwrap_or_else(|e| panic!("{what}: {sql}: {e}"));
+        database
+            .execute("FLUSH")
+            .await
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
         compare(&database, &views, &what).await;
         if step == 3 || step == 6 {
             create(&database, &mut random, &mut views, seed).await;
-            database.execute("FLUSH").await.unwrap_or_else(|e| panic!("{what}: {e}"));
+            database
+                .execute("FLUSH")
+                .await
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
             compare(&database, &views, &format!("{what}, a view later")).await;
         }
         if step == 5 {
@@ -209,7 +312,10 @@ async fn one_seed(seed: u64) {
 #[test]
 fn views_equal_their_batch_answer_after_every_batch() {
     let soak = std::env::var_os("TIDEMILL_SOAK").is_some();
-    let (first, seeds) = match std::env::var("TIDEMILL_SEED").ok().and_then(|s| s.parse().ok()) {
+    let (first, seeds) = match std::env::var("TIDEMILL_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+    {
         Some(seed) => (seed, 1),
         None => (1, if soak { 1000 } else { 40 }),
     };

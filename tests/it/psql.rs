@@ -8,14 +8,21 @@ use crate::harness::{Server, run};
 fn psql(server: &Server, input: &str) -> (String, String) {
     let (host, port) = server.address().split_once(':').expect("host:port");
     let mut child = Command::new("psql")
-        .args(["-X", "-h", host, "-p", port, "-U", "tidemill", "-d", "tidemill"])
+        .args([
+            "-X", "-h", host, "-p", port, "-U", "tidemill", "-d", "tidemill",
+        ])
         .current_dir(server.dir())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("psql is installed");
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("written");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(input.as_bytes())
+        .expect("written");
     let output = child.wait_with_output().expect("psql ends");
     (
         String::from_utf8(output.stdout).expect("UTF-8"),
@@ -39,21 +46,39 @@ fn psql_works() {
         );
         assert_eq!(err, "", "stderr; stdout:\n{out}\nlog:\n{}", server.log());
         for expected in [
-            "CREATE STREAM", "CREATE TABLE", "CREATE MATERIALIZED VIEW", "INSERT 0 2", "Time: ",
-            "| clicks ", "| per_user | materialized view", "| pv ", "tidemill", "public",
-            "Table \"public.t\"", "\"t_pkey\" PRIMARY KEY", "not null", "Materialized view \"public.per_user\"",
+            "CREATE STREAM",
+            "CREATE TABLE",
+            "CREATE MATERIALIZED VIEW",
+            "INSERT 0 2",
+            "Time: ",
+            "| clicks ",
+            "| per_user | materialized view",
+            "| pv ",
+            "tidemill",
+            "public",
+            "Table \"public.t\"",
+            "\"t_pkey\" PRIMARY KEY",
+            "not null",
+            "Materialized view \"public.per_user\"",
         ] {
             assert!(out.contains(expected), "no {expected:?} in:\n{out}");
         }
-        std::fs::write(server.dir().join("t.csv"), "id,name\n1,ann\n2,\"b,ob\"\n").expect("written");
+        std::fs::write(server.dir().join("t.csv"), "id,name\n1,ann\n2,\"b,ob\"\n")
+            .expect("written");
         let (out, err) = psql(
             &server,
             "\\copy t FROM 't.csv' WITH (FORMAT csv, HEADER true)\n\\copy t TO 'out.csv' WITH (FORMAT csv)\nSELECT nothing FROM t;\nSELECT 1/0;\n",
         );
         assert!(out.contains("COPY 2"), "{out}{err}");
-        assert!(err.contains("column \"nothing\" does not exist") && err.contains("division by zero"), "{err}");
-        let mut copied: Vec<String> =
-            std::fs::read_to_string(server.dir().join("out.csv")).expect("copied").lines().map(str::to_owned).collect();
+        assert!(
+            err.contains("column \"nothing\" does not exist") && err.contains("division by zero"),
+            "{err}"
+        );
+        let mut copied: Vec<String> = std::fs::read_to_string(server.dir().join("out.csv"))
+            .expect("copied")
+            .lines()
+            .map(str::to_owned)
+            .collect();
         copied.sort();
         assert_eq!(copied, ["1,ann", "2,\"b,ob\""]);
     });

@@ -14,7 +14,8 @@ fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
     }
     run(async {
         let port = free_port();
-        let _store = Process::spawn(Command::new(moto).args(["-H", "127.0.0.1", "-p", &port.to_string()]));
+        let _store =
+            Process::spawn(Command::new(moto).args(["-H", "127.0.0.1", "-p", &port.to_string()]));
         wait_for_port(port, Duration::from_secs(60));
         let endpoint = format!("http://127.0.0.1:{port}");
         let created = Command::new("curl")
@@ -38,7 +39,13 @@ fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
             )
             .await;
         for i in 0..5 {
-            server.execute(&format!("INSERT INTO s SELECT i % 100, i FROM generate_series({}, {}) AS g(i); FLUSH", i * 1000, i * 1000 + 999)).await;
+            server
+                .execute(&format!(
+                    "INSERT INTO s SELECT i % 100, i FROM generate_series({}, {}) AS g(i); FLUSH",
+                    i * 1000,
+                    i * 1000 + 999
+                ))
+                .await;
         }
         let client = server.connect().await;
         let mut before = rows(&client, "SELECT * FROM sums").await.expect("readable");
@@ -46,7 +53,8 @@ fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
         assert_eq!(before.len(), 100);
         drop(client);
         server.kill();
-        std::fs::remove_dir_all(server.data_dir().join("pipelines")).expect("the local state is deleted");
+        std::fs::remove_dir_all(server.data_dir().join("pipelines"))
+            .expect("the local state is deleted");
         server.restart();
         server.wait_for_value("SELECT count(*) FROM streaming_queries WHERE status IN ('running', 'waiting for data', 'waiting for trigger')", "1", Duration::from_secs(30)).await;
         let client = server.connect().await;

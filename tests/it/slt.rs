@@ -66,13 +66,18 @@ impl AsyncDB for SltDatabase {
             self.client = Some(self.server.connect().await);
         }
         let client = self.client.as_ref().expect("just connected");
-        let messages = client.simple_query(sql).await.map_err(|e| SltError(describe(&e)))?;
+        let messages = client
+            .simple_query(sql)
+            .await
+            .map_err(|e| SltError(describe(&e)))?;
         let mut columns = None;
         let mut rows = Vec::new();
         let mut count = 0;
         for message in messages {
             match message {
-                SimpleQueryMessage::RowDescription(description) => columns = Some(description.len()),
+                SimpleQueryMessage::RowDescription(description) => {
+                    columns = Some(description.len())
+                }
                 SimpleQueryMessage::Row(row) => rows.push(
                     (0..row.len())
                         .map(|i| match row.get(i) {

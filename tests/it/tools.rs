@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 /// The folder that `.ci/setup test` fills.
 pub fn tools_dir() -> PathBuf {
     std::env::var_os("TIDEMILL_TOOLS").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache/tidemill-tools"),
+        || {
+            PathBuf::from(std::env::var_os("HOME").expect("HOME is set"))
+                .join(".cache/tidemill-tools")
+        },
         PathBuf::from,
     )
 }
@@ -17,8 +20,15 @@ pub fn is_there(path: &std::path::Path, what: &str) -> bool {
     if path.exists() {
         return true;
     }
-    assert!(std::env::var_os("CI").is_none(), "{what} is missing at {}", path.display());
-    eprintln!("SKIPPED: {what} is missing at {}; `.ci/setup test` installs it", path.display());
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "{what} is missing at {}",
+        path.display()
+    );
+    eprintln!(
+        "SKIPPED: {what} is missing at {}; `.ci/setup test` installs it",
+        path.display()
+    );
     false
 }
 

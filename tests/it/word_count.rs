@@ -29,7 +29,11 @@ impl Lines {
     }
 
     fn send(&mut self, text: &str) {
-        self.peer.as_mut().expect("connected").write_all(text.as_bytes()).expect("sent");
+        self.peer
+            .as_mut()
+            .expect("connected")
+            .write_all(text.as_bytes())
+            .expect("sent");
     }
 }
 
@@ -38,9 +42,10 @@ fn word_count_over_a_socket_survives_kill_with_exact_counts() {
     run(async {
         let mut lines = Lines::new();
         let mut server = Server::start();
-        let script = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/word_count.sql"))
-            .expect("the example script")
-            .replace("port = 9999", &format!("port = {}", lines.port()));
+        let script =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/word_count.sql"))
+                .expect("the example script")
+                .replace("port = 9999", &format!("port = {}", lines.port()));
         server.execute(&script).await;
         let total = "SELECT coalesce(sum(count), 0)::bigint FROM word_counts";
         let within = Duration::from_secs(10);
@@ -58,11 +63,24 @@ fn word_count_over_a_socket_survives_kill_with_exact_counts() {
             server.wait_for_value(total, &expected, within).await;
             lines.accept();
         }
-        let rows = server.rows("SELECT word, count FROM word_counts ORDER BY count DESC, word").await;
-        let got: Vec<(&str, &str)> = rows.iter().map(|r| (r[0].as_str(), r[1].as_str())).collect();
+        let rows = server
+            .rows("SELECT word, count FROM word_counts ORDER BY count DESC, word")
+            .await;
+        let got: Vec<(&str, &str)> = rows
+            .iter()
+            .map(|r| (r[0].as_str(), r[1].as_str()))
+            .collect();
         assert_eq!(
             got,
-            [("the", "5"), ("fox", "4"), ("again", "3"), ("brown", "1"), ("dog", "1"), ("lazy", "1"), ("quick", "1")]
+            [
+                ("the", "5"),
+                ("fox", "4"),
+                ("again", "3"),
+                ("brown", "1"),
+                ("dog", "1"),
+                ("lazy", "1"),
+                ("quick", "1")
+            ]
         );
     });
 }

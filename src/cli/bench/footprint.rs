@@ -21,7 +21,11 @@ pub(super) async fn idle(clock: &ClockRef) -> Result<Vec<Measured>> {
     let data = dir.path().join("data");
     let mut server = ServerProcess::start(&data, "1GiB").await?;
     let client = server.connect().await?;
-    execute(&client, "CREATE STREAM s (k BIGINT, v BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY, v BIGINT)").await?;
+    execute(
+        &client,
+        "CREATE STREAM s (k BIGINT, v BIGINT); CREATE TABLE t (k BIGINT PRIMARY KEY, v BIGINT)",
+    )
+    .await?;
     for i in 0..10 {
         execute(&client, &format!("CREATE MATERIALIZED VIEW v{i} AS SELECT s.k, count(*) AS n, sum(t.v) AS total FROM s JOIN t ON s.k = t.k GROUP BY s.k")).await?;
     }
@@ -45,9 +49,24 @@ pub(super) async fn idle(clock: &ClockRef) -> Result<Vec<Measured>> {
         met,
     };
     Ok(vec![
-        row("idle with ten views: resident", format!("{resident:.0} MB"), "< 100 MB", resident < 100.0),
-        row("idle with ten views: CPU", format!("{core:.2} % of a core"), "< 1 %", core < 1.0),
-        row("start to ready, ten views", format!("{} ms", ready.as_millis()), "< 300 ms", ready < Duration::from_millis(300)),
+        row(
+            "idle with ten views: resident",
+            format!("{resident:.0} MB"),
+            "< 100 MB",
+            resident < 100.0,
+        ),
+        row(
+            "idle with ten views: CPU",
+            format!("{core:.2} % of a core"),
+            "< 1 %",
+            core < 1.0,
+        ),
+        row(
+            "start to ready, ten views",
+            format!("{} ms", ready.as_millis()),
+            "< 300 ms",
+            ready < Duration::from_millis(300),
+        ),
     ])
 }
 
@@ -67,7 +86,11 @@ async fn fill(client: &Client, keys: u64) -> Result<()> {
     )
     .await?;
     loop {
-        let taken = value(client, "SELECT backlog_rows FROM streaming_sources WHERE source_name = 'g'").await?;
+        let taken = value(
+            client,
+            "SELECT backlog_rows FROM streaming_sources WHERE source_name = 'g'",
+        )
+        .await?;
         if taken == "0" {
             return execute(client, "FLUSH").await;
         }
@@ -82,7 +105,11 @@ pub(super) async fn restart(clock: &ClockRef) -> Result<Vec<Measured>> {
     let mut server = ServerProcess::start(&data, "1GiB").await?;
     let client = server.connect().await?;
     fill(&client, 5_000_000).await?;
-    let bytes = value(&client, "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines").await?;
+    let bytes = value(
+        &client,
+        "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines",
+    )
+    .await?;
     drop(client);
     server.kill().await?;
     let start = clock.monotonic();
@@ -92,10 +119,15 @@ pub(super) async fn restart(clock: &ClockRef) -> Result<Vec<Measured>> {
     let time = clock.monotonic() - start;
     let n = value(&client, "SELECT n::text FROM big WHERE id = 17").await?;
     if n != "2" {
-        return Err(Error::internal(format!("the row has n = {n:?} after the restart, not 2")));
+        return Err(Error::internal(format!(
+            "the row has n = {n:?} after the restart, not 2"
+        )));
     }
     Ok(vec![Measured {
-        workload: format!("restart after kill -9 to the first new batch, {} MB of state", bytes.parse::<u64>().unwrap_or(0) / 1_000_000),
+        workload: format!(
+            "restart after kill -9 to the first new batch, {} MB of state",
+            bytes.parse::<u64>().unwrap_or(0) / 1_000_000
+        ),
         figure: format!("{} ms", time.as_millis()),
         yardstick: String::new(),
         ratio: String::new(),
@@ -114,13 +146,28 @@ pub(super) async fn memory(clock: &ClockRef) -> Result<Vec<Measured>> {
     let start = clock.monotonic();
     fill(&client, KEYS).await?;
     let time = clock.monotonic() - start;
-    let sum = value(&client, "SELECT count(*)::text || ' ' || sum(total)::text FROM big").await?;
+    let sum = value(
+        &client,
+        "SELECT count(*)::text || ' ' || sum(total)::text FROM big",
+    )
+    .await?;
     let expected = format!("{KEYS} {}", KEYS as u128 * (KEYS as u128 - 1) / 2);
     let peak = server.memory_bytes("VmHWM")? as f64 / (1u64 << 30) as f64;
-    let bytes = value(&client, "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines").await?;
+    let bytes = value(
+        &client,
+        "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines",
+    )
+    .await?;
     Ok(vec![Measured {
-        workload: format!("state of {:.1} GB under --memory-limit 1GiB", bytes.parse::<f64>().unwrap_or(0.0) / 1e9),
-        figure: format!("peak {peak:.2} GiB resident; answer {}; {:.0} s", if sum == expected { "right" } else { "wrong" }, time.as_secs_f64()),
+        workload: format!(
+            "state of {:.1} GB under --memory-limit 1GiB",
+            bytes.parse::<f64>().unwrap_or(0.0) / 1e9
+        ),
+        figure: format!(
+            "peak {peak:.2} GiB resident; answer {}; {:.0} s",
+            if sum == expected { "right" } else { "wrong" },
+            time.as_secs_f64()
+        ),
         yardstick: String::new(),
         ratio: String::new(),
         bar: "≤ 1.2 GiB, right answers",

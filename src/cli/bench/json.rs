@@ -98,8 +98,14 @@ fn decode_once(clock: &ClockRef, input: &std::path::Path, threads: u64) -> Resul
     let start = clock.monotonic();
     let share = |thread: u64| -> Result<()> {
         for file in (thread..FILES).step_by(threads as usize) {
-            let reader = BufReader::with_capacity(1 << 20, std::fs::File::open(input.join(format!("{file}.json")))?);
-            for batch in ReaderBuilder::new(Arc::clone(&schema)).with_batch_size(8192).build(reader)? {
+            let reader = BufReader::with_capacity(
+                1 << 20,
+                std::fs::File::open(input.join(format!("{file}.json")))?,
+            );
+            for batch in ReaderBuilder::new(Arc::clone(&schema))
+                .with_batch_size(8192)
+                .build(reader)?
+            {
                 std::hint::black_box(batch?);
             }
         }
@@ -107,10 +113,13 @@ fn decode_once(clock: &ClockRef, input: &std::path::Path, threads: u64) -> Resul
     };
     std::thread::scope(|scope| {
         let share = &share;
-        let workers: Vec<_> = (0..threads).map(|t| scope.spawn(move || share(t))).collect();
-        workers
-            .into_iter()
-            .try_for_each(|w| w.join().map_err(|_| crate::error::Error::internal("a decoding thread panicked"))?)
+        let workers: Vec<_> = (0..threads)
+            .map(|t| scope.spawn(move || share(t)))
+            .collect();
+        workers.into_iter().try_for_each(|w| {
+            w.join()
+                .map_err(|_| crate::error::Error::internal("a decoding thread panicked"))?
+        })
     })?;
     Ok(clock.monotonic() - start)
 }

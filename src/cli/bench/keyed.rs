@@ -22,7 +22,8 @@ fn stream() -> String {
     )
 }
 
-const QUERY: &str = "SELECT key, count(*) AS n, sum(v) AS total, avg(v) AS mean FROM s GROUP BY key";
+const QUERY: &str =
+    "SELECT key, count(*) AS n, sum(v) AS total, avg(v) AS mean FROM s GROUP BY key";
 
 pub(super) async fn run(clock: &ClockRef) -> Result<Vec<Measured>> {
     let (_dir, source) = embedded().await?;
@@ -62,7 +63,10 @@ async fn tidemill_once(clock: &ClockRef) -> Result<std::time::Duration> {
 
 async fn datafusion_once(clock: &ClockRef, batches: &[RecordBatch]) -> Result<std::time::Duration> {
     let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
-    let schema = batches.first().ok_or_else(|| Error::internal("the generator gave no rows"))?.schema();
+    let schema = batches
+        .first()
+        .ok_or_else(|| Error::internal("the generator gave no rows"))?
+        .schema();
     let half = batches.len() / 2;
     let parts = vec![batches[..half].to_vec(), batches[half..].to_vec()];
     context.register_table("s", Arc::new(MemTable::try_new(schema, parts)?))?;
@@ -82,6 +86,8 @@ pub(super) fn expect_rows(result: &[RecordBatch], expected: u64) -> Result<()> {
     if got == Some(expected) {
         Ok(())
     } else {
-        Err(Error::internal(format!("the view holds {got:?} rows, not {expected}")))
+        Err(Error::internal(format!(
+            "the view holds {got:?} rows, not {expected}"
+        )))
     }
 }

@@ -57,7 +57,10 @@ pub async fn run(names: &[String], clock: &ClockRef) -> Result<()> {
         };
         for m in measured {
             let met = if m.met { "yes" } else { "no" };
-            print(&format!("| {} | {} | {} | {} | {} | {met} |", m.workload, m.figure, m.yardstick, m.ratio, m.bar));
+            print(&format!(
+                "| {} | {} | {} | {} | {} | {met} |",
+                m.workload, m.figure, m.yardstick, m.ratio, m.bar
+            ));
         }
     }
     Ok(())

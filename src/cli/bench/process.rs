@@ -18,17 +18,30 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// Starts a server over `data` and waits for its ready line.
     pub async fn start(data: &std::path::Path, memory_limit: &str) -> Result<Self> {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(data.with_extension("log"))?;
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(data.with_extension("log"))?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("serve")
             .arg("--data")
             .arg(data)
-            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory-limit", memory_limit])
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+                "--memory-limit",
+                memory_limit,
+            ])
             .stdout(Stdio::piped())
             .stderr(Stdio::from(log))
             .kill_on_drop(true)
             .spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| Error::internal("the server has no stdout"))?;
+        let stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| Error::internal("the server has no stdout"))?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).await?;
         let address = line
@@ -40,9 +53,14 @@ impl ServerProcess {
     }
 
     pub async fn connect(&self) -> Result<Client> {
-        let (host, port) = self.address.split_once(':').ok_or_else(|| Error::internal("no address"))?;
+        let (host, port) = self
+            .address
+            .split_once(':')
+            .ok_or_else(|| Error::internal("no address"))?;
         let config = format!("host={host} port={port} user=tidemill dbname=tidemill");
-        let (client, connection) = tokio_postgres::connect(&config, NoTls).await.map_err(|e| wire_error(&e))?;
+        let (client, connection) = tokio_postgres::connect(&config, NoTls)
+            .await
+            .map_err(|e| wire_error(&e))?;
         tokio::spawn(async move {
             connection.await.ok();
         });
@@ -56,19 +74,40 @@ impl ServerProcess {
 
     /// A figure of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub fn memory_bytes(&self, figure: &str) -> Result<u64> {
-        let pid = self.child.id().ok_or_else(|| Error::internal("the server has ended"))?;
+        let pid = self
+            .child
+            .id()
+            .ok_or_else(|| Error::internal("the server has ended"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find(|l| l.starts_with(figure)).unwrap_or_default();
-        let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+        let line = status
+            .lines()
+            .find(|l| l.starts_with(figure))
+            .unwrap_or_default();
+        let kib: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0);
         Ok(kib * 1024)
     }
 
     /// CPU time used so far, user and system.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let pid = self.child.id().ok_or_else(|| Error::internal("the server has ended"))?;
+        let pid = self
+            .child
+            .id()
+            .ok_or_else(|| Error::internal("the server has ended"))?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: u64 = [11, 12].iter().filter_map(|i| fields.get(*i)?.parse::<u64>().ok()).sum();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ticks: u64 = [11, 12]
+            .iter()
+            .filter_map(|i| fields.get(*i)?.parse::<u64>().ok())
+            .sum();
         // Linux counts in hundredths of a second for user space (USER_HZ, proc(5)).
         Ok(Duration::from_millis(ticks * 10))
     }

@@ -74,9 +74,15 @@ const CHECKS: [(&str, &str); 2] = [
 
 /// Runs the demo; an error means that something it checked did not hold.
 pub async fn run(clock: &ClockRef) -> Result<()> {
-    say("tidemill demo: streams, views, a kill -9, the recovery and the dashboard query, on generated data");
+    say(
+        "tidemill demo: streams, views, a kill -9, the recovery and the dashboard query, on generated data",
+    );
     let mut server = DemoServer::start(clock).await?;
-    say(&format!("\n1. A server, ready in {} ms at {}", server.ready_ms(), server.address()));
+    say(&format!(
+        "\n1. A server, ready in {} ms at {}",
+        server.ready_ms(),
+        server.address()
+    ));
     let client = server.connect().await?;
 
     say("\n2. A stream of orders, a table of customers, two views kept up to date:\n");
@@ -90,7 +96,11 @@ pub async fn run(clock: &ClockRef) -> Result<()> {
         print_rows(&client, "SELECT * FROM sales_by_region ORDER BY region").await?;
     }
     say("   A customer moves from west to east; both regions follow at once:\n");
-    run_sql(&client, "UPDATE customers SET region = 'east' WHERE id = 11; FLUSH").await?;
+    run_sql(
+        &client,
+        "UPDATE customers SET region = 'east' WHERE id = 11; FLUSH",
+    )
+    .await?;
     print_rows(&client, "SELECT * FROM sales_by_region ORDER BY region").await?;
 
     say("4. kill -9 while batches run");
@@ -113,7 +123,9 @@ pub async fn run(clock: &ClockRef) -> Result<()> {
     }
 
     say("\n6. The dashboard query:\n");
-    let query = DASHBOARD_QUERY.replace("${stream_name}", "sales_by_customer").replace("LIMIT 100", "LIMIT 5");
+    let query = DASHBOARD_QUERY
+        .replace("${stream_name}", "sales_by_customer")
+        .replace("LIMIT 100", "LIMIT 5");
     say(&indent(&query));
     say("");
     print_rows(&client, &query).await?;
@@ -141,14 +153,20 @@ fn say(text: &str) {
 }
 
 fn indent(text: &str) -> String {
-    text.lines().map(|line| format!("     {line}")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(|line| format!("     {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A failed statement of the demo, with the server's words.
 pub(super) fn wire_error(e: &tokio_postgres::Error) -> Error {
     match e.as_db_error() {
         Some(db) => {
-            let error = Error::new(sqlstate::SYSTEM_ERROR, format!("{} {}", db.code().code(), db.message()));
+            let error = Error::new(
+                sqlstate::SYSTEM_ERROR,
+                format!("{} {}", db.code().code(), db.message()),
+            );
             match db.hint() {
                 Some(hint) => error.hint(hint),
                 None => error,
@@ -164,12 +182,21 @@ async fn run_sql(client: &Client, sql: &str) -> Result<()> {
 
 async fn value(client: &Client, sql: &str) -> Result<Option<String>> {
     let (_, rows) = rows(client, sql).await?;
-    Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+    Ok(rows
+        .into_iter()
+        .next()
+        .and_then(|row| row.into_iter().next())
+        .flatten())
 }
 
 async fn committed_batch(client: &Client) -> Result<u64> {
-    let last = value(client, "SELECT last_batch_id FROM streaming_queries WHERE stream_name = 'sales_by_customer'").await?;
-    last.and_then(|n| n.parse().ok()).ok_or_else(|| broken("no batch was committed before the kill"))
+    let last = value(
+        client,
+        "SELECT last_batch_id FROM streaming_queries WHERE stream_name = 'sales_by_customer'",
+    )
+    .await?;
+    last.and_then(|n| n.parse().ok())
+        .ok_or_else(|| broken("no batch was committed before the kill"))
 }
 
 /// Milliseconds from the process's start to the first batch that the killed server had not committed.
@@ -191,7 +218,9 @@ async fn wait_for_all(client: &Client) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Err(broken("the views did not take in all orders within 30 seconds"))
+    Err(broken(
+        "the views did not take in all orders within 30 seconds",
+    ))
 }
 
 async fn check(client: &Client, view: &str, query: &str) -> Result<()> {
@@ -200,9 +229,16 @@ async fn check(client: &Client, view: &str, query: &str) -> Result<()> {
     kept.sort();
     batch.sort();
     if kept != batch {
-        return Err(broken(&format!("{view} differs from a batch run: {} rows against {}", kept.len(), batch.len())));
+        return Err(broken(&format!(
+            "{view} differs from a batch run: {} rows against {}",
+            kept.len(),
+            batch.len()
+        )));
     }
-    say(&format!("   {view}: {} rows, equal to the batch run over {ORDERS} orders: nothing lost, nothing doubled", kept.len()));
+    say(&format!(
+        "   {view}: {} rows, equal to the batch run over {ORDERS} orders: nothing lost, nothing doubled",
+        kept.len()
+    ));
     Ok(())
 }
 

@@ -58,10 +58,14 @@ impl DemoServer {
     }
 
     pub async fn connect(&self) -> Result<Client> {
-        let (host, port) = self.address.split_once(':').ok_or_else(|| broken("no address in the ready line"))?;
+        let (host, port) = self
+            .address
+            .split_once(':')
+            .ok_or_else(|| broken("no address in the ready line"))?;
         let config = format!("host={host} port={port} user=tidemill dbname=tidemill");
-        let (client, connection) =
-            tokio_postgres::connect(&config, NoTls).await.map_err(|e| wire_error(&e))?;
+        let (client, connection) = tokio_postgres::connect(&config, NoTls)
+            .await
+            .map_err(|e| wire_error(&e))?;
         tokio::spawn(async move {
             // The kill ends the connection; the statement in flight tells of it.
             connection.await.ok();
@@ -88,16 +92,26 @@ impl DemoServer {
 
     /// SIGTERM and a clean end.
     pub async fn stop(&mut self) -> Result<()> {
-        let pid = self.child.id().ok_or_else(|| broken("the server has ended by itself"))?;
+        let pid = self
+            .child
+            .id()
+            .ok_or_else(|| broken("the server has ended by itself"))?;
         // SAFETY: the signal goes to our own child, which has not been reaped yet.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
         let status = self.child.wait().await?;
-        if status.success() { Ok(()) } else { Err(broken(&format!("the server ended with {status}"))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(broken(&format!("the server ended with {status}")))
+        }
     }
 }
 
 async fn spawn(data: &tempfile::TempDir) -> Result<(Child, String)> {
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(data.path().join("server.log"))?;
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(data.path().join("server.log"))?;
     let mut child = Command::new(std::env::current_exe()?)
         .arg("serve")
         .arg("--data")
@@ -107,10 +121,15 @@ async fn spawn(data: &tempfile::TempDir) -> Result<(Child, String)> {
         .stderr(Stdio::from(log))
         .kill_on_drop(true)
         .spawn()?;
-    let stdout = child.stdout.take().ok_or_else(|| Error::internal("the server has no stdout"))?;
+    let stdout = child
+        .stdout
+        .take()
+        .ok_or_else(|| Error::internal("the server has no stdout"))?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).await?;
-    let address = line.split_whitespace().find_map(|word| word.strip_prefix("postgres="));
+    let address = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("postgres="));
     match address {
         Some(address) => Ok((child, address.to_owned())),
         None => {

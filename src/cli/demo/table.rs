@@ -18,7 +18,11 @@ pub(super) async fn rows(client: &Client, sql: &str) -> Result<(Vec<String>, Row
                 names = columns.iter().map(|c| c.name().to_owned()).collect();
             }
             SimpleQueryMessage::Row(row) => {
-                rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
+                rows.push(
+                    (0..row.len())
+                        .map(|i| row.get(i).map(str::to_owned))
+                        .collect(),
+                );
             }
             _ => {}
         }
@@ -46,9 +50,20 @@ pub(super) async fn print_rows(client: &Client, sql: &str) -> Result<()> {
         say(&format!("     {}", cells.join(" | ")));
     };
     line(names.iter().map(String::as_str).collect());
-    say(&format!("     {}", widths.iter().map(|w| "-".repeat(*w)).collect::<Vec<_>>().join("-+-")));
+    say(&format!(
+        "     {}",
+        widths
+            .iter()
+            .map(|w| "-".repeat(*w))
+            .collect::<Vec<_>>()
+            .join("-+-")
+    ));
     for row in &rows {
-        line(row.iter().map(|cell| cell.as_deref().unwrap_or("")).collect());
+        line(
+            row.iter()
+                .map(|cell| cell.as_deref().unwrap_or(""))
+                .collect(),
+        );
     }
     say("");
     Ok(())

@@ -165,7 +165,9 @@ impl FilesSource {
     async fn entries(&self) -> Result<HashMap<u64, LogEntry>> {
         let all = self.log.load_all().await?;
         all.iter()
-            .map(|(batch_id, value)| Ok((*batch_id, LogEntry::parse(&self.names, *batch_id, value)?)))
+            .map(|(batch_id, value)| {
+                Ok((*batch_id, LogEntry::parse(&self.names, *batch_id, value)?))
+            })
             .collect()
     }
 

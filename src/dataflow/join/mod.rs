@@ -28,9 +28,9 @@ use datafusion::common::JoinType;
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::bag::Bag;
+use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::expression::evaluate_all;
-use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;

@@ -26,10 +26,10 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 
 use self::port::{PortContents, PortSlot, RowIterator};
 use super::bag::{Bag, BagReader, BagSource, ByteRows};
+use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::expression::evaluate_all;
-use super::batch_numbers::BatchNumbers;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{KeyCodec, RowCodec, rebatch};
 use crate::error::Result;

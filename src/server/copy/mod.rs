@@ -16,11 +16,11 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::SchemaRef;
 
-use crate::values::input::ColumnBuilder;
-use crate::values::{OutputSettings, RowEncoder};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CopyFormat, CopyStatement};
 use crate::types::SqlType;
+use crate::values::input::ColumnBuilder;
+use crate::values::{OutputSettings, RowEncoder};
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8_192;

@@ -7,9 +7,9 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::Schema;
 
 use super::*;
+use crate::sql::statement::CopyTarget;
 use crate::values::Format;
 use crate::values::types::WireType;
-use crate::sql::statement::CopyTarget;
 
 fn statement(format: CopyFormat) -> CopyStatement {
     let csv = format == CopyFormat::Csv;

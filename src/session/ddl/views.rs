@@ -41,7 +41,9 @@ impl Session {
         let mut bound = self.bind(&create.query, &create.column_names).await?;
         // The system's own tables cannot be dropped, so that a view need not hold on to them.
         let snapshot = self.definitions();
-        bound.depends_on.retain(|name| snapshot.object(name).is_some());
+        bound
+            .depends_on
+            .retain(|name| snapshot.object(name).is_some());
         let definition = Definition::View(ViewDefinition {
             query: create.query_text.clone(),
             columns: bound.columns,

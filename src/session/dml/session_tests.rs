@@ -64,9 +64,12 @@ async fn blocks_and_savepoints_keep_and_take_back() {
     let database = open(dir.path()).await;
     let mut session = database.session("ada");
     let mut other = database.session("eve");
-    run(&mut session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT DEFAULT 'd')")
-        .await
-        .unwrap();
+    run(
+        &mut session,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT DEFAULT 'd')",
+    )
+    .await
+    .unwrap();
     let lines = run(
         &mut session,
         "BEGIN; INSERT INTO t VALUES (1, 'a'), (2, DEFAULT); SAVEPOINT s;
@@ -77,25 +80,46 @@ async fn blocks_and_savepoints_keep_and_take_back() {
     .unwrap();
     assert_eq!(
         lines,
-        ["BEGIN", "INSERT 0 2", "SAVEPOINT", "1|a!", "DELETE 1", "1|a!", "ROLLBACK", "1|a", "2|d"]
+        [
+            "BEGIN",
+            "INSERT 0 2",
+            "SAVEPOINT",
+            "1|a!",
+            "DELETE 1",
+            "1|a!",
+            "ROLLBACK",
+            "1|a",
+            "2|d"
+        ]
     );
     assert!(run(&mut other, "SELECT * FROM t").await.unwrap().is_empty());
     run(&mut session, "COMMIT").await.unwrap();
-    assert_eq!(run(&mut other, "SELECT count(*) FROM t").await.unwrap(), ["2"]);
-    run(&mut session, "BEGIN; DELETE FROM t; CREATE TABLE u (a INT); INSERT INTO u VALUES (1)")
-        .await
-        .unwrap();
+    assert_eq!(
+        run(&mut other, "SELECT count(*) FROM t").await.unwrap(),
+        ["2"]
+    );
+    run(
+        &mut session,
+        "BEGIN; DELETE FROM t; CREATE TABLE u (a INT); INSERT INTO u VALUES (1)",
+    )
+    .await
+    .unwrap();
     run(&mut session, "ROLLBACK").await.unwrap();
-    run(&mut session, "BEGIN; CREATE TABLE w (a INT); INSERT INTO w VALUES (1), (1); COMMIT")
-        .await
-        .unwrap();
+    run(
+        &mut session,
+        "BEGIN; CREATE TABLE w (a INT); INSERT INTO w VALUES (1), (1); COMMIT",
+    )
+    .await
+    .unwrap();
     database.close().await.unwrap();
     drop((session, other, database));
     let database = open(dir.path()).await;
     let mut session = database.session("ada");
     let lines = run(&mut session, "SELECT * FROM t ORDER BY id; SELECT a FROM w").await;
     assert_eq!(lines.unwrap(), ["1|a", "2|d", "1", "1"]);
-    let error = run(&mut session, "INSERT INTO u VALUES (1)").await.unwrap_err();
+    let error = run(&mut session, "INSERT INTO u VALUES (1)")
+        .await
+        .unwrap_err();
     assert_eq!(error.sqlstate(), sqlstate::UNDEFINED_TABLE);
 }
 
@@ -104,9 +128,12 @@ async fn parameters_have_the_types_of_their_columns() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path()).await;
     let mut session = database.session("ada");
-    run(&mut session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT, d DATE, n NUMERIC(8,2), s SMALLINT)")
-        .await
-        .unwrap();
+    run(
+        &mut session,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT, d DATE, n NUMERIC(8,2), s SMALLINT)",
+    )
+    .await
+    .unwrap();
     let sql = "INSERT INTO t (v, id, d, n) VALUES ($1, $2 + 1, $3, $4)
                ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v AS text";
     let (insert, _) = session.parse(sql).unwrap().remove(0);
@@ -162,11 +189,18 @@ async fn copies_commit_alone_or_with_their_block() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path()).await;
     let mut session = database.session("ada");
-    run(&mut session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)").await.unwrap();
+    run(
+        &mut session,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)",
+    )
+    .await
+    .unwrap();
     let rows = |copy: &CopyIn, ids: Vec<i64>| {
         let texts: StringArray = ids.iter().map(|i| Some(format!("v{i}"))).collect();
-        let columns: Vec<datafusion::arrow::array::ArrayRef> =
-            vec![std::sync::Arc::new(Int64Array::from(ids)), std::sync::Arc::new(texts)];
+        let columns: Vec<datafusion::arrow::array::ArrayRef> = vec![
+            std::sync::Arc::new(Int64Array::from(ids)),
+            std::sync::Arc::new(texts),
+        ];
         RecordBatch::try_new(copy.schema.clone(), columns).unwrap()
     };
     let mut copy = start_copy(&mut session, "COPY t FROM STDIN").await;
@@ -174,9 +208,15 @@ async fn copies_commit_alone_or_with_their_block() {
     copy.writer.write(first).await.unwrap();
     let second = rows(&copy, vec![2]);
     copy.writer.write(second).await.unwrap();
-    assert_eq!(run(&mut session, "SELECT count(*) FROM t").await.unwrap(), ["0"]);
+    assert_eq!(
+        run(&mut session, "SELECT count(*) FROM t").await.unwrap(),
+        ["0"]
+    );
     assert_eq!(copy.writer.finish().await.unwrap(), 3);
-    assert_eq!(run(&mut session, "SELECT * FROM t").await.unwrap(), ["1|v1", "2|v2", "3|v3"]);
+    assert_eq!(
+        run(&mut session, "SELECT * FROM t").await.unwrap(),
+        ["1|v1", "2|v2", "3|v3"]
+    );
     // Dropped without an end: nothing is kept.
     let mut copy = start_copy(&mut session, "COPY t FROM STDIN").await;
     let first = rows(&copy, vec![9]);
@@ -187,9 +227,15 @@ async fn copies_commit_alone_or_with_their_block() {
     let first = rows(&copy, vec![4]);
     copy.writer.write(first).await.unwrap();
     assert_eq!(copy.writer.finish().await.unwrap(), 1);
-    assert_eq!(run(&mut session, "SELECT count(*) FROM t").await.unwrap(), ["4"]);
+    assert_eq!(
+        run(&mut session, "SELECT count(*) FROM t").await.unwrap(),
+        ["4"]
+    );
     run(&mut session, "ROLLBACK").await.unwrap();
-    assert_eq!(run(&mut session, "SELECT count(*) FROM t").await.unwrap(), ["3"]);
+    assert_eq!(
+        run(&mut session, "SELECT count(*) FROM t").await.unwrap(),
+        ["3"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,15 +243,19 @@ async fn single_statements_that_meet_run_again() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path()).await;
     let mut session = database.session("ada");
-    run(&mut session, "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES (1, 0)")
-        .await
-        .unwrap();
+    run(
+        &mut session,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES (1, 0)",
+    )
+    .await
+    .unwrap();
     let clients: Vec<_> = (0..4)
         .map(|i| {
             let mut session = database.session(&format!("client{i}"));
             tokio::spawn(async move {
                 for _ in 0..25 {
-                    let sql = "INSERT INTO t VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = t.n + 1";
+                    let sql =
+                        "INSERT INTO t VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = t.n + 1";
                     run(&mut session, sql).await.unwrap();
                 }
             })
@@ -217,7 +267,9 @@ async fn single_statements_that_meet_run_again() {
     assert_eq!(run(&mut session, "SELECT n FROM t").await.unwrap(), ["100"]);
     // In a block a conflict is told.
     let mut other = database.session("eve");
-    run(&mut session, "BEGIN; UPDATE t SET n = n + 1").await.unwrap();
+    run(&mut session, "BEGIN; UPDATE t SET n = n + 1")
+        .await
+        .unwrap();
     run(&mut other, "UPDATE t SET n = 0").await.unwrap();
     let error = run(&mut session, "COMMIT").await.unwrap_err();
     assert_eq!(error.sqlstate(), sqlstate::SERIALIZATION_FAILURE);

@@ -625,7 +625,10 @@ async fn full_joins_merge_columns() {
         assert_eq!(values(&sql).await, expected, "{select}");
     }
     assert_eq!(
-        values(&format!("SELECT id, count(*) {FROM} WHERE id > 1 GROUP BY id ORDER BY id")).await,
+        values(&format!(
+            "SELECT id, count(*) {FROM} WHERE id > 1 GROUP BY id ORDER BY id"
+        ))
+        .await,
         "2|1 3|1"
     );
 }

@@ -171,11 +171,7 @@ fn byte_sizes() {
         ("99999999999999999999t", Some(u64::MAX)),
         ("k", None),
     ] {
-        assert_eq!(
-            parse_bytes(given),
-            expected,
-            "{given}"
-        );
+        assert_eq!(parse_bytes(given), expected, "{given}");
     }
 }
 

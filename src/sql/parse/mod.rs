@@ -153,11 +153,11 @@ pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
         | ast::SetExpr::Update(_)
         | ast::SetExpr::Delete(_)
         | ast::SetExpr::Merge(_) => {
-            return Err(Error::unsupported(
-                "WITH before UPDATE, DELETE or MERGE is not supported",
-            )
-            .hint("Put the query of the WITH into FROM or USING.")
-            .position(position));
+            return Err(
+                Error::unsupported("WITH before UPDATE, DELETE or MERGE is not supported")
+                    .hint("Put the query of the WITH into FROM or USING.")
+                    .position(position),
+            );
         }
         ast::SetExpr::Select(select) if select.into.is_some() => {
             return Err(Error::unsupported("SELECT INTO is not supported")

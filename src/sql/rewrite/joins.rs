@@ -5,8 +5,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, JoinConstraint, JoinOperator, Query, ReplaceSelectElement, ReplaceSelectItem,
-    Select, SelectItem, TableFactor, VisitMut, VisitorMut,
+    self, Expr, Ident, JoinConstraint, JoinOperator, Query, ReplaceSelectElement,
+    ReplaceSelectItem, Select, SelectItem, TableFactor, VisitMut, VisitorMut,
 };
 
 use super::call;

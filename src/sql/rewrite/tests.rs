@@ -190,7 +190,10 @@ fn postgres_forms() {
             "SELECT '1-2'::interval AS a, INTERVAL '-1 days ago' AS b",
             "SELECT INTERVAL '14 months 0 days 0 microseconds' AS a, INTERVAL '0 months 1 days 0 microseconds' AS b",
         ),
-        ("SELECT 2.5::int AS a, 2.49::int AS b", "SELECT 3::INT AS a, 2::INT AS b"),
+        (
+            "SELECT 2.5::int AS a, 2.49::int AS b",
+            "SELECT 3::INT AS a, 2::INT AS b",
+        ),
         ("TABLE t", "SELECT * FROM t"),
         (
             "SELECT rank() OVER (ORDER BY a) FROM t",
