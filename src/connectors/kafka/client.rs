@@ -220,24 +220,15 @@ impl Connection {
         Ok(all)
     }
 
-    /// Identities of topics. Brokers that do not tell them leave them unknown; brokers that cannot
-    /// be reached are an error.
-    pub fn topic_ids(&self, consumer: &KafkaConsumer, topics: &[String]) -> Result<TopicIds> {
-        use RDKafkaErrorCode as Code;
-        const AWAY: [Code; 4] = [
-            Code::OperationTimedOut,
-            Code::RequestTimedOut,
-            Code::BrokerTransportFailure,
-            Code::AllBrokersDown,
-        ];
-        match super::topic_ids::ask(consumer, topics, ANSWER_TIMEOUT) {
-            Ok(ids) => Ok(ids),
-            Err(code) if AWAY.contains(&code) => {
-                Err(self.error_after(consumer, &KafkaError::MetadataFetch(code)))
-            }
+    /// Identities of topics; `None` if the brokers do not tell them.
+    pub fn topic_ids(&self, consumer: &KafkaConsumer, topics: &[String]) -> Option<TopicIds> {
+        /// Identities only guard against a rare mishap: a batch does not wait for them longer.
+        const IDENTITY_TIMEOUT: Duration = Duration::from_secs(2);
+        match super::topic_ids::ask(consumer, topics, IDENTITY_TIMEOUT) {
+            Ok(ids) => Some(ids),
             Err(code) => {
-                tracing::debug!(%code, "brokers do not tell the identity of topics");
-                Ok(TopicIds::new())
+                tracing::info!(%code, "kafka brokers do not tell the identity of topics");
+                None
             }
         }
     }

@@ -40,6 +40,9 @@ use crate::error::{Error, Result};
 /// How long a topic's list of partitions is believed.
 const PARTITIONS_FRESH: Duration = Duration::from_secs(10);
 
+/// How long brokers are not asked for identities after they did not tell them.
+const IDENTITY_PAUSE: Duration = Duration::from_secs(300);
+
 /// How long a waiting pipeline rests between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -81,6 +84,8 @@ struct Inner {
     watermarks: Mutex<TopicWatermarks>,
     /// Identities of the topics when they were last asked for.
     ids: Mutex<Option<TopicIds>>,
+    /// Until when (on the monotonic clock) brokers that did not tell them are left in peace.
+    ids_unasked_until: Mutex<Option<Duration>>,
     pool: Arc<Pool>,
 }
 
@@ -148,6 +153,7 @@ impl KafkaSource {
             partitions: Mutex::default(),
             watermarks: Mutex::default(),
             ids: Mutex::default(),
+            ids_unasked_until: Mutex::default(),
             pool: Arc::default(),
         };
         let all: Vec<usize> = (0..inner.schema.fields().len()).collect();
@@ -193,7 +199,7 @@ impl Inner {
         let partitions = self.partitions(&consumer)?;
         let watermarks = self.connection.all_watermarks(&consumer, &partitions)?;
         // Asked last: watermarks of a new topic must never go with the old one's identity.
-        let ids = self.connection.topic_ids(&consumer, &self.topics)?;
+        let ids = self.ask_ids(&consumer);
         *self.watermarks.lock() = watermarks.clone();
         *self.ids.lock() = Some(ids.clone());
         Ok((watermarks, ids))
@@ -205,9 +211,21 @@ impl Inner {
             return Ok(ids.clone());
         }
         let consumer = self.consumer()?;
-        let ids = self.connection.topic_ids(&consumer, &self.topics)?;
+        let ids = self.ask_ids(&consumer);
         *self.ids.lock() = Some(ids.clone());
         Ok(ids)
+    }
+
+    /// Asks for identities, unless brokers did not tell them a while ago. Blocks.
+    fn ask_ids(&self, consumer: &KafkaConsumer) -> TopicIds {
+        let now = self.clock.monotonic();
+        let mut unasked_until = self.ids_unasked_until.lock();
+        if unasked_until.is_some_and(|until| now < until) {
+            return TopicIds::new();
+        }
+        let ids = self.connection.topic_ids(consumer, &self.topics);
+        *unasked_until = ids.is_none().then_some(now + IDENTITY_PAUSE);
+        ids.unwrap_or_default()
     }
 
     /// Says each accepted loss once.
