@@ -81,6 +81,7 @@ impl Pipeline {
                 None => return Ok(BatchOutcome::Idle),
             },
         };
+        self.tell_notices();
         watch.lap(|p| &mut p.query_planning);
         self.tell_active(&entry);
 
@@ -122,6 +123,20 @@ impl Pipeline {
         crash_point("after_sinks");
         self.commit(entry, result, intake, watch, replayed).await?;
         Ok(BatchOutcome::Committed)
+    }
+
+    /// Writes what the sources noticed (changed, missing or skipped files, lost records) as events.
+    fn tell_notices(&self) {
+        let Some(opened) = &self.opened else { return };
+        for slot in &opened.slots {
+            let notices = slot.source.take_notices();
+            if !notices.is_empty() {
+                self.event(
+                    "noticed",
+                    serde_json::json!({ "source": slot.relation, "notices": notices }),
+                );
+            }
+        }
     }
 
     /// A batch that was computed does not commit: the operators go back to the last committed state.
@@ -371,6 +386,7 @@ impl Pipeline {
             self.settings.min_batches_to_retain,
             opened.state.cold_batch(),
         );
+        self.tell_notices();
         self.refresh_board();
     }
 
