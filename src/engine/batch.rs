@@ -60,15 +60,14 @@ struct Intake {
 }
 
 impl Pipeline {
-    /// Looks for data and runs one batch. `forced`: run even without data (never needed for replay,
-    /// for views to fill, or for windows to close: these are found here).
+    /// Looks for data and runs one batch, if there is a reason for one: rows, a batch to replay, a
+    /// view to fill, or windows to close.
     pub(super) async fn run_batch(&mut self) -> Result<BatchOutcome> {
         let mut watch = Stopwatch::start(&self.parts.clock);
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let planned = opened.replay.front().cloned();
-        let logged_before = planned.is_some();
-        let replayed = logged_before;
-        if !logged_before {
+        let replayed = planned.is_some();
+        if !replayed {
             opened.look_for_data(&self.parts).await;
             opened.stop_for_broken_source()?;
         }
@@ -78,7 +77,10 @@ impl Pipeline {
             Some(entry) => entry,
             None => match self.plan_batch().await? {
                 Some(entry) => entry,
-                None => return Ok(BatchOutcome::Idle),
+                None => {
+                    self.tell_notices();
+                    return Ok(BatchOutcome::Idle);
+                }
             },
         };
         self.tell_notices();
@@ -87,7 +89,7 @@ impl Pipeline {
 
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let checkpoint = Arc::clone(&opened.checkpoint);
-        let logged = if logged_before {
+        let logged = if replayed {
             None
         } else {
             let entry = entry.clone();
