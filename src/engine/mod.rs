@@ -8,6 +8,7 @@
 mod batch;
 mod board;
 pub mod decide;
+mod feeding;
 mod intake;
 mod metrics;
 mod opening;
