@@ -7,6 +7,7 @@
 mod crash_points;
 mod files;
 mod harness;
+mod http;
 mod kafka;
 mod kill;
 mod oracle;
