@@ -95,7 +95,7 @@ fn csv_ending(mut input: impl Read, quote: u8) -> io::Result<Ending> {
         quotes += buffer[..read].iter().filter(|byte| **byte == quote).count();
         last = buffer[read - 1];
     }
-    let whole = last == b'\n' && quotes % 2 == 0;
+    let whole = last == b'\n' && quotes.is_multiple_of(2);
     Ok(if whole { Ending::Whole } else { Ending::Open })
 }
 
