@@ -32,7 +32,11 @@ impl Random {
 
 /// The changes of a batch: puts and deletes of a few keys, decided by its input alone.
 fn run_of(entry: &OffsetEntry) -> Run {
-    let end = entry.sources["s"].end.0.as_u64().unwrap();
+    let end = entry.sources["s"]
+        .end
+        .0
+        .as_u64()
+        .expect("the simulated source counts rows");
     let mut random = Random(end.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut changes = BTreeMap::new();
     for _ in 0..random.below(12) {
@@ -175,7 +179,12 @@ impl World {
             }
             Resume::At(point) => {
                 let commit = point.last_commit.as_ref();
-                let end = commit.map_or(0, |c| c.source_offsets["s"].0.as_u64().unwrap());
+                let end = commit.map_or(0, |c| {
+                    c.source_offsets["s"]
+                        .0
+                        .as_u64()
+                        .expect("the simulated source counts rows")
+                });
                 (commit.map(|c| c.batch_id), point.replay, end)
             }
         };
@@ -235,7 +244,11 @@ impl World {
                     entry_of(next, source_end, to)
                 }
             };
-            source_end = entry.sources["s"].end.0.as_u64().unwrap();
+            source_end = entry.sources["s"]
+                .end
+                .0
+                .as_u64()
+                .expect("the simulated source counts rows");
             if replayed.is_none() {
                 self.tried.entry(next).or_default().push(entry.clone());
                 let written = self

@@ -747,38 +747,3 @@ async fn a_checkpoint_on_s3_is_fenced_retained_and_resumed() {
         Resume::Fresh
     );
 }
-
-/// Prints the time of a batch of one row; run with `--ignored --nocapture` on a quiet machine.
-#[tokio::test]
-#[ignore = "a measurement, not a check"]
-async fn measure_a_batch_of_one_row() {
-    let folder = tempfile::tempdir_in(".").unwrap();
-    let location = folder.path().join("p").display().to_string();
-    let clock = SystemClock::shared();
-    let (checkpoint, _) = open_at(&location, &clock, None).await.unwrap();
-    let mut parts = [std::time::Duration::ZERO; 4];
-    for batch_id in 0..500 {
-        let run = run_of_keys([batch_id], Some(b"v"));
-        let entry = entry_of(batch_id, batch_id, batch_id + 1);
-        let mut last = clock.monotonic();
-        let mut lap = |part: &mut std::time::Duration| {
-            let now = clock.monotonic();
-            *part += now - last;
-            last = now;
-        };
-        checkpoint.write_offsets(&entry).await.unwrap();
-        lap(&mut parts[0]);
-        let receipt = checkpoint.write_state(batch_id, &run).await.unwrap();
-        lap(&mut parts[1]);
-        checkpoint
-            .write_commit(&commit_of(&entry, receipt))
-            .await
-            .unwrap();
-        lap(&mut parts[2]);
-        checkpoint.retain(100, None).await.unwrap();
-        lap(&mut parts[3]);
-    }
-    for (name, part) in ["offsets", "state", "commit", "retain"].iter().zip(parts) {
-        eprintln!("{name}: {:?} a batch", part / 500);
-    }
-}

@@ -382,30 +382,3 @@ async fn nexmark_streams_are_one_site() {
     );
     assert_eq!(persons.column(3).as_string::<i32>().value(0).len(), 19);
 }
-
-/// A measure: run with `--ignored --nocapture`.
-#[tokio::test]
-#[ignore = "measures speed"]
-async fn nexmark_speed() {
-    let options = [("rows", "4000000"), ("kind", "nexmark"), ("event", "bid")];
-    let source = open(bids(), &options, ManualClock::at(0)).unwrap();
-    let clock = crate::clock::SystemClock::shared();
-    for projection in [vec![0, 1, 2, 5], vec![0, 1, 2, 3, 4, 5, 6]] {
-        let start = clock.monotonic();
-        let range = SourceRange {
-            start: offset(0),
-            end: offset(3_000_000),
-        };
-        let mut chunks = source.read_range(1, &range, &projection).await.unwrap();
-        let mut rows = 0;
-        while let Some(chunk) = chunks.next().await {
-            rows += chunk.unwrap().changes.num_rows();
-        }
-        let took = clock.monotonic() - start;
-        println!(
-            "{} columns: {:.2} M rows/s",
-            projection.len(),
-            rows as f64 / took.as_secs_f64() / 1e6
-        );
-    }
-}
