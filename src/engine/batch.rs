@@ -20,11 +20,13 @@ use super::feeding::{Intake, feed_all, work};
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
+use super::shared::Doing;
 use crate::checkpoint::{CommitEntry, OffsetEntry};
-use crate::connectors::Delivery;
+use crate::connectors::{Delivery, ReadLimits};
 use crate::crash_point::crash_point;
 use crate::dataflow::graph::BatchResult;
 use crate::dataflow::operator::BatchContext;
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Chunks that may wait between reading and computing: enough to overlap them, few enough to bound memory.
@@ -37,6 +39,8 @@ pub(super) enum BatchOutcome {
     Committed,
     /// Nothing is there.
     Idle,
+    /// A planned batch failed on a row and is planned anew: look again at once.
+    Unplanned,
 }
 
 impl Pipeline {
@@ -48,8 +52,9 @@ impl Pipeline {
         let planned = opened.replay.front().cloned();
         let replayed = planned.is_some();
         if !replayed {
-            opened.look_for_data(&self.parts).await;
+            opened.look_for_data(&self.parts, &self.receivers).await;
             opened.stop_for_broken_source()?;
+            self.tell_sources();
         }
         watch.lap(|p| &mut p.latest_offset);
 
@@ -94,7 +99,10 @@ impl Pipeline {
             let opened = self.opened.as_mut().expect("a running pipeline is open");
             opened.replay.push_front(entry.clone());
         }
-        let (result, intake) = computed?;
+        let (result, intake) = match computed {
+            Ok(computed) => computed,
+            Err(e) => return self.unplan(&entry, e, replayed),
+        };
         watch.lap(|p| &mut p.wal_commit);
         crash_point("after_offsets");
         if let Err(e) = self.deliver(&entry, &result, replayed).await {
@@ -107,17 +115,20 @@ impl Pipeline {
         Ok(BatchOutcome::Committed)
     }
 
-    /// Writes what the sources noticed (changed, missing or skipped files, lost records) as events.
-    fn tell_notices(&self) {
-        let Some(opened) = &self.opened else { return };
-        for slot in &opened.slots {
-            let notices = slot.source.take_notices();
-            if !notices.is_empty() {
-                self.event(
-                    "noticed",
-                    serde_json::json!({ "source": slot.relation, "notices": notices }),
-                );
-            }
+    /// What an error of the computation leaves of the planned batch. One that was planned before
+    /// this try is planned anew at once: the row may be mended by now.
+    fn unplan(&mut self, entry: &OffsetEntry, e: Error, replayed: bool) -> Result<BatchOutcome> {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let planned = opened.replay.len();
+        if !decide::may_plan_anew(&e, entry.batch_id, opened.newest_commit, planned) {
+            return Err(e);
+        }
+        opened.replay.clear();
+        opened.failed_on_row = true;
+        if replayed {
+            Ok(BatchOutcome::Unplanned)
+        } else {
+            Err(e)
         }
     }
 
@@ -141,7 +152,12 @@ impl Pipeline {
                 // Commits of other relations are no reason for a batch.
                 continue;
             }
-            let limits = super::settings::stricter(slot.limits, self.settings.limits);
+            let limits = if opened.failed_on_row && !slot.source.is_append_only() {
+                ReadLimits::default()
+            } else {
+                let limits = super::settings::stricter(slot.limits, self.settings.limits);
+                super::settings::stricter(limits, opened.pace.limits(opened.slots.len() as u64))
+            };
             let range = slot
                 .source
                 .plan_range(batch_id, &slot.position, latest, &limits)
@@ -161,7 +177,7 @@ impl Pipeline {
             batch_at_us,
             watermarks_us: opened.event_time_max.clone(),
             watermark,
-            settings: BTreeMap::new(),
+            settings: self.views.iter().filter_map(row_policy_setting).collect(),
             sources,
         }))
     }
@@ -173,11 +189,16 @@ impl Pipeline {
         watch: &mut Stopwatch,
     ) -> Result<(BatchResult, Intake)> {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
-        let dataflow = opened
+        let mut dataflow = opened
             .dataflow
             .take()
             .ok_or_else(|| Error::internal("the dataflow is gone"))?
             .into_inner();
+        dataflow.set_on_row_error(|view| {
+            let name = entry.settings.get(&row_policy_key(view));
+            name.and_then(|name| OnRowError::from_name(name))
+                .unwrap_or_default()
+        });
         let context = BatchContext {
             batch_id: entry.batch_id,
             snapshot: opened.state.snapshot(),
@@ -191,7 +212,7 @@ impl Pipeline {
         let mut intake = Intake::default();
         let read = feed_all(
             opened,
-            &self.shared.name,
+            &self.shared,
             &self.parts,
             entry,
             skew_us,
@@ -200,6 +221,8 @@ impl Pipeline {
             watch,
         )
         .await;
+        self.shared
+            .beat(Doing::Computing, self.parts.clock.now_us());
         // Dropping the sender without the end mark makes the worker give the batch up.
         if read.is_ok() {
             sender.send(None).await.ok();
@@ -227,6 +250,8 @@ impl Pipeline {
         result: &BatchResult,
         replayed: bool,
     ) -> Result<()> {
+        self.shared
+            .beat(Doing::Delivering, self.parts.clock.now_us());
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let delivery = Delivery {
             pipeline_id: self.shared.id,
@@ -265,10 +290,13 @@ impl Pipeline {
         &mut self,
         entry: OffsetEntry,
         result: BatchResult,
-        intake: Intake,
+        mut intake: Intake,
         mut watch: Stopwatch,
         replayed: bool,
     ) -> Result<()> {
+        intake.dead_letters += self.receivers_letters();
+        self.shared
+            .beat(Doing::Committing, self.parts.clock.now_us());
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         opened.commit_started = true;
         let receipt = opened
@@ -312,6 +340,8 @@ impl Pipeline {
         crash_point("after_commit");
 
         // From here on the batch is a fact: nothing below may fail it.
+        self.tell_rows(&entry, &result, &intake);
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
         let BatchResult {
             run, view_changes, ..
         } = result;
@@ -322,6 +352,9 @@ impl Pipeline {
             &intake.rows_by_relation(),
             self.parts.clock.now_us(),
         );
+        if let Some(target) = self.settings.max_batch_duration {
+            opened.pace.learn(&intake, watch.phases.total(), target);
+        }
         for sink in &mut self.sinks {
             sink.is_new = false;
         }
@@ -398,7 +431,8 @@ impl Pipeline {
                 .map(|t| Duration::from_micros(entry.batch_at_us.saturating_sub(t).max(0) as u64)),
             expectation_failed_rows: counts
                 .clone()
-                .flat_map(|c| c.failed_expectations.values())
+                .flat_map(|c| c.expectations.values())
+                .map(|counts| counts.failed)
                 .sum(),
             dead_letter_rows: intake.dead_letters,
             state_disk_bytes: opened.state.stats().disk_bytes,
@@ -433,6 +467,10 @@ impl Pipeline {
                 .get(&view.object.name)
                 .copied()
                 .unwrap_or(0);
+            if let Some((rows, error)) = result.error_rows.get(&view.object.name) {
+                f.error_rows = *rows;
+                f.error = Some(error.clone());
+            }
             f.late_rows = result
                 .late_rows
                 .get(&view.object.name)
@@ -451,6 +489,18 @@ impl Pipeline {
         }
         figures
     }
+}
+
+/// The offset log's name for a view's policy for failing rows.
+fn row_policy_key(view: &str) -> String {
+    format!("on_row_error.{view}")
+}
+
+/// What the offset log says of a view's policy, so that a batch that runs again meets the same.
+fn row_policy_setting(view: &super::pipeline::ViewEntry) -> Option<(String, String)> {
+    let policy = super::planning::row_policy(&view.object);
+    let is_default = policy == OnRowError::default();
+    (!is_default).then(|| (row_policy_key(&view.object.name), policy.name().to_owned()))
 }
 
 impl Opened {
@@ -487,6 +537,7 @@ impl Opened {
             .iter()
             .filter_map(|slot| {
                 let delay = slot.watermark.as_ref()?.delay_us;
+                let idle_us = slot.idle_timeout_us.or(idle_us);
                 let since = slot.last_data_at_us.unwrap_or(self.opened_at_us);
                 Some(WatermarkInput {
                     event_time_max: self.event_time_max.get(&slot.relation).copied(),

@@ -111,6 +111,13 @@ impl Error {
         self
     }
 
+    /// Puts ` place` after the primary line, such as the row that it is about.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.0.primary = format!("{} {place}", self.0.primary);
+        self
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -1,0 +1,33 @@
+//! `max_batch_duration`: what a batch may take so that it ends in time.
+
+use std::time::Duration;
+
+use super::decide;
+use super::feeding::Intake;
+use crate::connectors::ReadLimits;
+
+/// What the batches so far have taught; without a target nothing is learnt and nothing limited.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    rows: Option<u64>,
+    bytes: Option<u64>,
+}
+
+impl Pace {
+    /// Learns from a batch and the time that it took.
+    pub fn learn(&mut self, intake: &Intake, duration: Duration, target: Duration) {
+        let rows = intake.per_relation.values().map(|counts| counts.rows).sum();
+        self.rows = decide::pace(self.rows, rows, duration, target);
+        self.bytes = decide::pace(self.bytes, intake.bytes, duration, target);
+    }
+
+    /// What each of `sources` may give to the next batch.
+    pub fn limits(&self, sources: u64) -> ReadLimits {
+        let share = |whole: u64| (whole / sources.max(1)).max(1);
+        ReadLimits {
+            max_rows: self.rows.map(share),
+            max_files: None,
+            max_bytes: self.bytes.map(share),
+        }
+    }
+}
