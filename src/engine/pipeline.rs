@@ -312,7 +312,9 @@ impl Pipeline {
         commands: &mut UnboundedReceiver<Command>,
         queue: &mut VecDeque<Command>,
     ) {
-        if !queue.is_empty() || !self.waiters.is_empty() {
+        // Batches that are run again were due long ago.
+        let replays = self.opened.as_ref().is_some_and(|o| !o.replay.is_empty());
+        if !queue.is_empty() || !self.waiters.is_empty() || replays {
             return;
         }
         let due = match self.settings.trigger {
