@@ -15,7 +15,9 @@
 //! mends it does, is no error. A deleted row that fails without ever having been inserted was
 //! left out under `skip` before, and stays out.
 //!
-//! Absent: errors of an aggregate's result, which belong to a group and not to a row.
+//! The result of an aggregate that cannot be computed, such as a sum that does not fit, belongs to
+//! a group; the aggregate meets it by the same policy, and the group's row takes the place of the
+//! failing one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -276,6 +278,12 @@ impl RowErrors {
             return self.fail();
         }
         Ok(())
+    }
+
+    /// Counts results of groups that cannot be computed and that the policy lets pass.
+    pub fn count(&mut self, groups: u64, error: Option<Error>) {
+        self.rows += groups;
+        self.first = self.first.take().or(error);
     }
 
     /// The batch's last row is in. Fails under `fail` when a row that fails is there to stay.

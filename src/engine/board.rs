@@ -17,7 +17,12 @@ impl Pipeline {
         }
         self.refresh_board();
         self.shared.status.send_replace(status);
-        self.shared.beat(Doing::Waiting, self.parts.clock.now_us());
+        self.beat(Doing::Waiting);
+    }
+
+    /// Says that the pipeline gets on, and with what.
+    pub(super) fn beat(&self, doing: Doing) {
+        self.shared.beat(doing, self.parts.clock.now_us());
     }
 
     /// Tells that a batch runs.
@@ -39,7 +44,7 @@ impl Pipeline {
         if self.status != status {
             self.tell(status);
         }
-        self.shared.beat(Doing::Reading, self.parts.clock.now_us());
+        self.beat(Doing::Reading);
         let mut board = self.shared.board.lock();
         if !std::mem::replace(&mut self.is_catching_up, is_catching_up) {
             board.progress.rows_done = 0;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::committing::Unpersisted;
 use super::decide::{ViewState, view_state};
 use super::intake::{SourceSlot, compile_expectations};
 use super::pace::Pace;
@@ -67,6 +68,9 @@ pub(super) struct Opened {
     pub first_batch_since_open: bool,
     /// Something of the current batch may be on disk beyond its offsets: reopen after an error.
     pub commit_started: bool,
+    pub unpersisted: Unpersisted,
+    /// Of the manifest that the last commit stands on.
+    pub manifest_crc32c: u32,
     /// How much a batch takes at most, so that it ends in time.
     pub pace: Pace,
     /// The last batch failed on a row: the next one takes all that came meanwhile, since the
@@ -116,7 +120,6 @@ impl Opened {
         self.unfilled.clear();
         self.fills.clear();
         self.first_batch_since_open = false;
-        self.commit_started = false;
         self.failed_on_row = false;
         let since_us = self
             .last_batch_at_us
@@ -142,6 +145,7 @@ impl Opened {
 impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
+        self.abandon_commit().await;
         self.let_go();
         if let Some(checkpoint) = self.closing.take() {
             Checkpoint::clone(&checkpoint).close().await;
@@ -203,6 +207,8 @@ impl Pipeline {
             commit_started: false,
             failed_on_row: false,
             pace: Pace::default(),
+            unpersisted: Unpersisted::default(),
+            manifest_crc32c: last.as_ref().map_or(0, |c| c.manifest_crc32c),
         });
         if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
             self.shared

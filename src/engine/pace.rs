@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::decide;
-use super::feeding::Intake;
 use crate::connectors::ReadLimits;
 
 /// What the batches so far have taught; without a target nothing is learnt and nothing limited.
@@ -14,11 +13,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Learns from a batch and the time that it took.
-    pub fn learn(&mut self, intake: &Intake, duration: Duration, target: Duration) {
-        let rows = intake.per_relation.values().map(|counts| counts.rows).sum();
+    /// Learns from a batch: the rows and bytes that it took in, and its time.
+    pub fn learn(&mut self, (rows, bytes): (u64, u64), duration: Duration, target: Duration) {
         self.rows = decide::pace(self.rows, rows, duration, target);
-        self.bytes = decide::pace(self.bytes, intake.bytes, duration, target);
+        self.bytes = decide::pace(self.bytes, bytes, duration, target);
     }
 
     /// What each of `sources` may give to the next batch.

@@ -26,6 +26,8 @@ pub(super) struct PipelineSettings {
     pub idle_timeout: Option<Duration>,
     pub max_future_skew: Option<Duration>,
     pub watermark_policy: WatermarkPolicy,
+    /// How long committed batches may wait to be persisted as state; `None`: not at all.
+    pub checkpoint_interval: Option<Duration>,
     /// Target for one batch.
     pub max_batch_duration: Option<Duration>,
     /// Silence after which the pipeline is told as stalled.
@@ -47,6 +49,7 @@ impl PipelineSettings {
             idle_timeout: options::duration(given, "idle_timeout")?,
             max_future_skew: options::duration(given, "max_future_skew")?
                 .or(Some(DEFAULT_MAX_FUTURE_SKEW)),
+            checkpoint_interval: options::duration(given, "checkpoint_interval")?,
             max_batch_duration: options::duration(given, "max_batch_duration")?,
             stall_timeout: options::duration(given, "stall_timeout")?
                 .unwrap_or(DEFAULT_STALL_TIMEOUT),

@@ -39,9 +39,10 @@ impl Pipeline {
         }
     }
 
-    /// Writes the committed batch's late rows and expectations. The same batch again writes the
-    /// same rows.
+    /// Writes what the batch's sources noticed while they were read, its late rows and its
+    /// expectations. The same batch again writes the same rows.
     pub(super) fn tell_rows(&self, entry: &OffsetEntry, result: &BatchResult, intake: &Intake) {
+        self.tell_notices();
         let history = &self.parts.history;
         for (view, batches) in &result.late {
             match late_rows(batches) {

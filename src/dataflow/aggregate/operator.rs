@@ -94,6 +94,7 @@ impl AggregateOperator {
             event_time: request.event_time,
             emit_on_close,
             groups_table: table("groups"),
+            on_row_error: OnRowError::default(),
             name: request.name.clone(),
         };
         Ok(Self {
@@ -355,6 +356,7 @@ impl Operator for AggregateOperator {
 
     fn set_on_row_error(&mut self, policy: OnRowError) {
         self.errors.set_policy(policy);
+        self.shared.on_row_error = policy;
     }
 
     fn push(
@@ -420,6 +422,8 @@ impl Operator for AggregateOperator {
         };
         self.outputs = outputs?;
         for output in &mut self.outputs {
+            let (groups, error) = std::mem::take(&mut output.failed);
+            self.errors.count(groups, error);
             let changes = std::mem::take(&mut output.changes);
             self.statistics.output_rows += changes.iter().map(|c| c.num_rows() as u64).sum::<u64>();
             out.extend(changes);

@@ -1,17 +1,20 @@
 //! Output columns from state columns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, UInt64Array,
+    new_null_array,
 };
 use datafusion::arrow::buffer::NullBuffer;
-use datafusion::arrow::compute::{cast, kernels::cmp};
+use datafusion::arrow::compute::{cast, concat, kernels::cmp};
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, DecimalType, i256};
 
 use super::columns::StateColumn;
 use super::keys::from_integers;
 use super::plan::{CountSource, Output, OutputKind};
+use crate::dataflow::row_errors::is_row_error;
 use crate::error::{Error, Result, sqlstate};
 
 /// State of some groups: their row counts and columns, indexed alike.
@@ -41,8 +44,55 @@ impl GroupState<'_> {
     }
 }
 
+/// Groups whose result cannot be computed, such as a sum that does not fit its type.
+#[derive(Debug, Default)]
+pub struct FailedGroups {
+    /// Places among the groups that were asked for.
+    pub places: BTreeSet<usize>,
+    /// The first error.
+    pub first: Option<Error>,
+}
+
+/// The output columns for the groups at `indexes`, NULL where a result cannot be computed.
+pub fn outputs(
+    outputs: &[Output],
+    state: GroupState<'_>,
+    indexes: &[u32],
+) -> Result<(Vec<ArrayRef>, FailedGroups)> {
+    let mut failed = FailedGroups::default();
+    let columns = outputs
+        .iter()
+        .map(|of| match output(of, state, indexes) {
+            Err(error) if is_row_error(&error) => output_each(of, state, indexes, &mut failed),
+            other => other,
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok((columns, failed))
+}
+
+fn output_each(
+    of: &Output,
+    state: GroupState<'_>,
+    indexes: &[u32],
+    failed: &mut FailedGroups,
+) -> Result<ArrayRef> {
+    let mut parts = Vec::with_capacity(indexes.len());
+    for (place, index) in indexes.iter().enumerate() {
+        parts.push(match output(of, state, std::slice::from_ref(index)) {
+            Err(error) if is_row_error(&error) => {
+                failed.places.insert(place);
+                failed.first.get_or_insert(error);
+                new_null_array(&of.data_type, 1)
+            }
+            other => other?,
+        });
+    }
+    let parts: Vec<_> = parts.iter().map(AsRef::as_ref).collect();
+    Ok(concat(&parts)?)
+}
+
 /// The output column for the groups at `indexes`.
-pub fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<ArrayRef> {
+fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<ArrayRef> {
     let data_type = &output.data_type;
     let at = |i: &u32| *i as usize;
     Ok(match &output.kind {

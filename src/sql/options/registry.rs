@@ -44,6 +44,7 @@ pub const OPTIONS: &[Spec] = &[
     spec("allow_http", &[], STORES, Kind::Boolean, None, "reach the object store without TLS"),
     spec("bad_file_wait", &[], Targets::FILES, Kind::Duration, Some("1 minute"), "how long on_bad_file = 'wait' waits for an unreadable file"),
     spec("brokers", &["kafka.bootstrap.servers", "bootstrap_servers"], Targets::KAFKA, Kind::Text, None, "host:port of the brokers, separated by commas"),
+    spec("checkpoint_interval", &[], RUN, Kind::Duration, None, "how long committed batches may wait to be written as state; after a restart they run again from the offset log"),
     spec("checkpoint_location", &["checkpointLocation"], RUN, Kind::Text, None, "path or URL of the checkpoint; within the data directory if not set"),
     spec("delimiter", &["sep"], FORMATTED, Kind::Text, Some(","), "character between the fields of a CSV line"),
     spec("endpoint", &[], STORES, Kind::Text, None, "URL of the object store, if not the provider's own"),
