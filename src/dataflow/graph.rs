@@ -22,7 +22,7 @@ use super::consolidate::{consolidate, under_schema};
 use super::late::LateBatch;
 use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorStatistics};
 use super::plan::{InputSpec, NodeKind, ViewPlan};
-use super::row_errors::{OnRowError, is_row_error};
+use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
 use super::view_storage::{ViewLayout, ViewStorage, count_table, rows_table};
 use crate::clock::ClockRef;
@@ -380,7 +380,7 @@ impl Dataflow {
 
 /// The error with the view's name, and what helps where a row is to blame.
 fn named(view: &str, error: Error) -> Error {
-    let is_of_row = is_row_error(&error) && error.hint_text().is_none();
+    let is_of_row = error.is_of_value() && error.hint_text().is_none();
     let error = error.context(format!("materialized view \"{view}\""));
     if !is_of_row {
         return error;

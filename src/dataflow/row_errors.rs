@@ -31,7 +31,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use super::change::ChangeBatch;
 use super::expression::{evaluate, evaluate_all};
 use super::operator::OperatorStatistics;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::values::types::WireType;
 use crate::values::{Format, OutputSettings, RowEncoder};
 
@@ -73,11 +73,6 @@ impl OnRowError {
             Self::Null => "null",
         }
     }
-}
-
-/// An error of a value in a row, rather than of the statement, of memory or of our own: class 22.
-pub fn is_row_error(error: &Error) -> bool {
-    error.kind() == ErrorKind::User && error.sqlstate().starts_with("22")
 }
 
 /// The rows of a batch that fail, by index, each with its first error and the columns that the
@@ -153,7 +148,7 @@ fn evaluate_part(
     }
     match evaluate(expression, &rows.slice(start, count)) {
         Ok(values) => parts.push(values),
-        Err(error) if !is_row_error(&error) => return Err(error),
+        Err(error) if !error.is_of_value() => return Err(error),
         Err(error) if count == 1 => {
             let read = columns_of(expression);
             failed.rows.entry(start).or_insert((error, read));
@@ -206,7 +201,7 @@ impl RowErrors {
         change: ChangeBatch,
     ) -> Result<(ChangeBatch, Vec<ArrayRef>)> {
         match evaluate_all(expressions, change.rows()) {
-            Err(error) if is_row_error(&error) => {}
+            Err(error) if error.is_of_value() => {}
             other => return Ok((change, other?)),
         }
         let mut failed = FailedRows::default();
@@ -236,7 +231,7 @@ impl RowErrors {
         change: &ChangeBatch,
     ) -> Result<ArrayRef> {
         match evaluate(condition, change.rows()) {
-            Err(error) if is_row_error(&error) => {}
+            Err(error) if error.is_of_value() => {}
             other => return other,
         }
         let mut failed = FailedRows::default();

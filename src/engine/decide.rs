@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::dataflow::row_errors::{OnRowError, is_row_error};
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, ErrorKind, sqlstate};
 
 /// When a pipeline starts its next batch.
@@ -102,7 +102,7 @@ pub fn may_plan_anew(
     newest_commit: Option<u64>,
     planned_batches: usize,
 ) -> bool {
-    is_row_error(error) && Some(batch_id) > newest_commit && planned_batches <= 1
+    error.is_of_value() && Some(batch_id) > newest_commit && planned_batches <= 1
 }
 
 /// Whether a view's policy for failing rows may become another over the state that it has. Under

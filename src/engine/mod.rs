@@ -124,7 +124,8 @@ impl Engine {
         }
         tokio::spawn(stall::watch(
             Arc::downgrade(&engine.inner.directory),
-            engine.inner.parts.clone(),
+            Arc::downgrade(&engine.inner.parts.history),
+            engine.inner.parts.clock.clone(),
         ));
         Ok(engine)
     }

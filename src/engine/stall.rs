@@ -11,25 +11,26 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::decide;
-use super::parts::{EngineParts, Event};
+use super::parts::{Event, History};
 use super::read::Directory;
 use super::shared::{Command, Doing, PipelineShared};
+use crate::clock::ClockRef;
 
 /// How often the heartbeats are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks until the engine is gone.
-pub(super) async fn watch(directory: Weak<Directory>, parts: EngineParts) {
+/// Looks until the engine is gone, which this does not keep alive.
+pub(super) async fn watch(directory: Weak<Directory>, history: Weak<dyn History>, clock: ClockRef) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let Some(directory) = directory.upgrade() else {
+        let (Some(directory), Some(history)) = (directory.upgrade(), history.upgrade()) else {
             return;
         };
         let pipelines: Vec<Arc<PipelineShared>> =
             directory.pipelines.read().values().cloned().collect();
         for shared in pipelines {
-            if let Some(event) = look(&shared, parts.clock.now_us()) {
-                parts.history.record_event(event);
+            if let Some(event) = look(&shared, clock.now_us()) {
+                history.record_event(event);
             }
         }
     }

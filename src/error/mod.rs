@@ -123,6 +123,12 @@ impl Error {
         self.0.kind
     }
 
+    /// A value is to blame, rather than the statement, memory or ourselves: class 22, such as a
+    /// division by zero.
+    pub fn is_of_value(&self) -> bool {
+        self.0.kind == ErrorKind::User && self.0.sqlstate.starts_with("22")
+    }
+
     /// The five-character SQLSTATE.
     pub fn sqlstate(&self) -> &'static str {
         self.0.sqlstate

@@ -17,7 +17,7 @@ use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::late::{LateBatch, LateRows};
 use crate::dataflow::number::{read_integer, write_signed};
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
-use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each, is_row_error};
+use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
 use crate::error::{Error, Result};
 use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
 
@@ -387,7 +387,7 @@ impl Operator for AggregateOperator {
         let shared = &self.shared;
         let input = BatchInput::evaluate(&shared.plan, &shared.format, &shared.group, &change);
         let input = match input {
-            Err(error) if is_row_error(&error) => self.evaluate_each(change)?,
+            Err(error) if error.is_of_value() => self.evaluate_each(change)?,
             other => other?,
         };
         let shared = &self.shared;

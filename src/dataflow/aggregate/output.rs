@@ -14,7 +14,6 @@ use datafusion::arrow::datatypes::{DataType, Decimal128Type, DecimalType, i256};
 use super::columns::StateColumn;
 use super::keys::from_integers;
 use super::plan::{CountSource, Output, OutputKind};
-use crate::dataflow::row_errors::is_row_error;
 use crate::error::{Error, Result, sqlstate};
 
 /// State of some groups: their row counts and columns, indexed alike.
@@ -63,7 +62,7 @@ pub fn outputs(
     let columns = outputs
         .iter()
         .map(|of| match output(of, state, indexes) {
-            Err(error) if is_row_error(&error) => output_each(of, state, indexes, &mut failed),
+            Err(error) if error.is_of_value() => output_each(of, state, indexes, &mut failed),
             other => other,
         })
         .collect::<Result<Vec<_>>>()?;
@@ -79,7 +78,7 @@ fn output_each(
     let mut parts = Vec::with_capacity(indexes.len());
     for (place, index) in indexes.iter().enumerate() {
         parts.push(match output(of, state, std::slice::from_ref(index)) {
-            Err(error) if is_row_error(&error) => {
+            Err(error) if error.is_of_value() => {
                 failed.places.insert(place);
                 failed.first.get_or_insert(error);
                 new_null_array(&of.data_type, 1)

@@ -16,8 +16,8 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use super::event_time::{self, EventTime};
 use super::{NodeKind, PlanNode, ViewRequest, optimize};
-use crate::dataflow::expression::guarded;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::guards::guarded;
 
 /// What is known of a node besides its kind.
 #[derive(Default)]
@@ -171,7 +171,7 @@ impl Translator<'_> {
         schema: &DFSchema,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         let state = self.request.state;
-        guarded(state.create_physical_expr(expression.clone(), schema)?)
+        Ok(guarded(state.create_physical_expr(expression.clone(), schema)?)?.data)
     }
 
     fn scan(&mut self, scan: &TableScan) -> Result<usize> {

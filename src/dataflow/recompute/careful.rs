@@ -22,10 +22,10 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use parking_lot::Mutex;
 
-use crate::dataflow::expression::guarded;
 use crate::dataflow::operator::OperatorStatistics;
-use crate::dataflow::row_errors::{FailedRows, OnRowError, evaluate_each, is_row_error, place_of};
+use crate::dataflow::row_errors::{FailedRows, OnRowError, evaluate_each, place_of};
 use crate::error::{Error, Result};
+use crate::sql::guards::guarded;
 
 /// The policy and the count, shared by an operator and its plan.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +131,7 @@ fn careful_expression(
     if is_given(expression) {
         return Ok(Arc::clone(expression));
     }
-    let expression = guarded(Arc::clone(expression))?;
+    let expression = guarded(Arc::clone(expression))?.data;
     Ok(Arc::new(Careful::new(Asks::Value(expression), errors)))
 }
 
@@ -164,7 +164,7 @@ impl Careful {
         batch: &RecordBatch,
     ) -> Result<ColumnarValue> {
         match expression.evaluate(batch).map_err(Error::from) {
-            Err(error) if is_row_error(&error) => {}
+            Err(error) if error.is_of_value() => {}
             other => return other,
         }
         let mut failed = FailedRows::default();
