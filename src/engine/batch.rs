@@ -217,6 +217,11 @@ impl Pipeline {
             name.and_then(|name| OnRowError::from_name(name))
                 .unwrap_or_default()
         });
+        let sinks = &self.sinks;
+        self.shared
+            .begin_batch(entry.batch_id, &mut dataflow, |view| {
+                sinks.iter().any(|sink| sink.view == view)
+            });
         let context = BatchContext {
             batch_id: entry.batch_id,
             snapshot: opened.state.snapshot(),

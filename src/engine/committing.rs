@@ -21,7 +21,7 @@ use super::batch::BatchOutcome;
 use super::feeding::Intake;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::pipeline::Pipeline;
-use crate::checkpoint::{Checkpoint, CommitEntry, OffsetEntry, StateReceipt};
+use crate::checkpoint::{Checkpoint, CommitEntry, OffsetEntry, PendingState};
 use crate::crash_point::crash_point;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::graph::BatchResult;
@@ -72,7 +72,6 @@ impl Unpersisted {
 
 /// What the task that writes a commit knows at its end.
 struct Written {
-    manifest_crc32c: u32,
     figures: BatchFigures,
     watch: Stopwatch,
     views: BTreeMap<String, ViewFigures>,
@@ -93,21 +92,18 @@ impl CommitWork {
     /// Makes the batch durable: state and manifest, then the commit entry.
     async fn write(mut self) -> Result<Written> {
         let batch_id = self.commit.batch_id;
-        if let Some(run) = one_of(&self.runs) {
-            let receipt: StateReceipt = self.checkpoint.write_state(batch_id, &run).await?;
-            self.figures.checkpoint_bytes = receipt.bytes;
-            self.commit.manifest_crc32c = receipt.manifest_crc32c;
-        }
+        let state = one_of(&self.runs).map(|run| PendingState::encode(batch_id, &run));
         self.watch.lap(|p| &mut p.state_commit);
-        crash_point("after_state");
+        self.figures.checkpoint_bytes = state.as_ref().map_or(0, PendingState::bytes);
         // The commit's own time is not known before it is written; the metrics log gets the
         // measured figures later, and these only if the process ends in between.
         self.commit.metrics = metrics_rows(&self.figures, &self.watch.phases, &self.views);
-        self.checkpoint.write_commit(&self.commit).await?;
+        self.checkpoint
+            .commit_batch(state.as_ref(), &self.commit)
+            .await?;
         self.watch.lap(|p| &mut p.commit_offsets);
         crash_point("after_commit");
         Ok(Written {
-            manifest_crc32c: self.commit.manifest_crc32c,
             figures: self.figures,
             watch: self.watch,
             views: self.views,
@@ -213,7 +209,6 @@ impl Pipeline {
                 .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
                 .collect(),
             sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
-            manifest_crc32c: opened.manifest_crc32c,
             metrics: Vec::new(),
         }
     }
@@ -235,7 +230,6 @@ impl Pipeline {
         let batch_id = committing.entry.batch_id;
         // From here on the batch is a fact: nothing below may fail it.
         opened.commit_started = false;
-        opened.manifest_crc32c = written.manifest_crc32c;
         opened.state.confirm(batch_id);
         if let Some(target) = self.settings.max_batch_duration {
             let duration = written.watch.phases.total();

@@ -15,7 +15,7 @@ use super::intake::{SourceSlot, compile_expectations};
 use super::pace::Pace;
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
-use super::planning::{layout_of, plan_object, sink_query, state_name, unknown};
+use super::planning::{plan_object, sink_query, state_name, unknown};
 use super::settings::read_limits;
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
@@ -69,8 +69,6 @@ pub(super) struct Opened {
     /// Something of the current batch may be on disk beyond its offsets: reopen after an error.
     pub commit_started: bool,
     pub unpersisted: Unpersisted,
-    /// Of the manifest that the last commit stands on.
-    pub manifest_crc32c: u32,
     /// How much a batch takes at most, so that it ends in time.
     pub pace: Pace,
     /// The last batch failed on a row: the next one takes all that came meanwhile, since the
@@ -160,7 +158,7 @@ impl Pipeline {
             };
             let plan = self.plan(&object).await?;
             let entry = ViewEntry::new(object, &plan);
-            self.remember(&entry, &plan);
+            self.remember(&entry, &plan)?;
             dataflow.add_view(plan)?;
             views.push(entry);
         }
@@ -208,7 +206,6 @@ impl Pipeline {
             failed_on_row: false,
             pace: Pace::default(),
             unpersisted: Unpersisted::default(),
-            manifest_crc32c: last.as_ref().map_or(0, |c| c.manifest_crc32c),
         });
         if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
             self.shared
@@ -223,6 +220,7 @@ impl Pipeline {
 
     /// Drops all that is open; the checkpoint is closed before it is opened again.
     pub(super) fn let_go(&mut self) {
+        self.shared.give_up_batches();
         if let Some(opened) = self.opened.take() {
             self.closing = Some(opened.checkpoint);
         }
@@ -240,7 +238,7 @@ impl Pipeline {
     }
 
     /// Makes a planned view known to readers and to views over it.
-    pub(super) fn remember(&self, entry: &ViewEntry, plan: &ViewPlan) {
+    pub(super) fn remember(&self, entry: &ViewEntry, plan: &ViewPlan) -> Result<()> {
         if entry.is_stored() {
             self.registry.insert(&entry.object.name, plan);
             self.shared.readers.write().insert(
@@ -248,10 +246,11 @@ impl Pipeline {
                 ViewReader {
                     state_name: state_name(&entry.object),
                     schema: plan.schema.clone(),
-                    layout: layout_of(plan),
+                    contents: plan.contents()?,
                 },
             );
         }
+        Ok(())
     }
 
     /// Where this pipeline's checkpoint lies.

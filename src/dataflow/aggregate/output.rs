@@ -52,6 +52,13 @@ pub struct FailedGroups {
     pub first: Option<Error>,
 }
 
+impl FailedGroups {
+    fn add(&mut self, place: usize, error: Error) {
+        self.places.insert(place);
+        self.first.get_or_insert(error);
+    }
+}
+
 /// The output columns for the groups at `indexes`, NULL where a result cannot be computed.
 pub fn outputs(
     outputs: &[Output],
@@ -79,8 +86,7 @@ fn output_each(
     for (place, index) in indexes.iter().enumerate() {
         parts.push(match output(of, state, std::slice::from_ref(index)) {
             Err(error) if error.is_of_value() => {
-                failed.places.insert(place);
-                failed.first.get_or_insert(error);
+                failed.add(place, error);
                 new_null_array(&of.data_type, 1)
             }
             other => other?,
@@ -189,6 +195,56 @@ fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<Arr
             converter.convert_rows(rows)?.swap_remove(0)
         }
     })
+}
+
+/// The groups for which [`outputs`] would fail, without making the columns: a result that is not
+/// shown in this batch must not fail whoever reads it later.
+pub fn check(outputs: &[Output], state: GroupState<'_>, indexes: &[u32]) -> Result<FailedGroups> {
+    let mut failed = FailedGroups::default();
+    for column in outputs {
+        match check_column(column, state, indexes) {
+            Err(error) if error.is_of_value() => {}
+            other => {
+                other?;
+                continue;
+            }
+        }
+        for (place, index) in indexes.iter().enumerate() {
+            match check_column(column, state, std::slice::from_ref(index)) {
+                Err(error) if error.is_of_value() => failed.add(place, error),
+                other => other?,
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn check_column(output_column: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<()> {
+    let data_type = &output_column.data_type;
+    match &output_column.kind {
+        OutputKind::Sum { sum, count } => {
+            let (sums, counts) = (state.columns[*sum].wides(), state.counts(*count));
+            let (least, greatest): (i128, i128) = match data_type {
+                DataType::Decimal128(precision, _) => {
+                    let bound = 10i128.pow(u32::from(*precision)) - 1;
+                    (-bound, bound)
+                }
+                DataType::UInt64 => (0, u64::MAX.into()),
+                _ => (i64::MIN.into(), i64::MAX.into()),
+            };
+            let is_out = |&i: &u32| {
+                let i = i as usize;
+                counts[i] > 0 && !(least..=greatest).contains(&sums[i])
+            };
+            if indexes.iter().any(is_out) {
+                return Err(out_of_range(data_type));
+            }
+            Ok(())
+        }
+        OutputKind::AverageDecimal { .. } => output(output_column, state, indexes).map(|_| ()),
+        // A count, an extreme, a float or a stored value always fits.
+        _ => Ok(()),
+    }
 }
 
 /// The row form of NULL, for groups whose value was never set.

@@ -28,7 +28,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 use self::event_time::EventTime;
-use super::aggregate::{AggregateOperator, AggregateRequest};
+use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
 use super::distinct::Distinct;
 use super::join::{Join, JoinSpec};
 use super::operator::{BoxOperator, OperatorDescription};
@@ -36,6 +36,7 @@ use super::recompute::{Recompute, RecomputeSpec};
 use super::row_errors::OnRowError;
 use super::stateless::{Filter, Pass, Project, Stateless};
 use super::unnest::Unnest;
+use super::view_storage::{ViewContents, ViewLayout};
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
 
@@ -226,6 +227,8 @@ pub struct ViewPlan {
     pub fingerprint: String,
     /// Per column: how its values relate to the watermark.
     pub event_time: Vec<Option<EventTime>>,
+    /// What rows that fail meet.
+    pub on_row_error: OnRowError,
     pub(crate) nodes: Vec<PlanNode>,
     descriptions: Vec<OperatorDescription>,
 }
@@ -271,6 +274,39 @@ impl ViewPlan {
         }
     }
 
+    /// Where the view's rows are to be found once a batch is applied.
+    pub fn contents(&self) -> Result<ViewContents> {
+        let stored = || ViewLayout::choose(self.append_only, self.key.as_deref());
+        Ok(match self.group_contents()? {
+            Some(groups) => ViewContents::Groups(Arc::new(groups)),
+            None => ViewContents::Stored(stored()),
+        })
+    }
+
+    /// The view's rows as groups of an aggregate, if it only names and orders its results.
+    fn group_contents(&self) -> Result<Option<GroupContents>> {
+        let mut columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let mut node = &self.nodes[self.root()];
+        loop {
+            match &node.kind {
+                NodeKind::Project { expressions } => {
+                    let sources: Option<Vec<usize>> =
+                        columns.iter().map(|&c| column(&expressions[c])).collect();
+                    let Some(sources) = sources else {
+                        return Ok(None);
+                    };
+                    columns = sources;
+                }
+                NodeKind::Aggregate(request) => {
+                    let policy = self.on_row_error;
+                    return GroupContents::of(request, self.schema.clone(), columns, policy);
+                }
+                _ => return Ok(None),
+            }
+            node = &self.nodes[node.inputs[0]];
+        }
+    }
+
     /// Index of the node that gives the view's rows.
     pub(crate) fn root(&self) -> usize {
         self.nodes.len() - 1
@@ -303,6 +339,7 @@ pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
         key: root.key.clone(),
         fingerprint: fingerprint(&nodes),
         event_time: root.event_time.clone(),
+        on_row_error: request.on_row_error,
         descriptions,
         nodes,
     })
