@@ -23,7 +23,7 @@ use super::opening::Opened;
 use super::pipeline::Pipeline;
 use super::shared::Doing;
 use crate::checkpoint::OffsetEntry;
-use crate::connectors::{Delivery, ReadLimits};
+use crate::connectors::Delivery;
 use crate::crash_point::crash_point;
 use crate::dataflow::graph::BatchResult;
 use crate::dataflow::operator::BatchContext;
@@ -164,17 +164,20 @@ impl Pipeline {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let batch_id = opened.next_batch_id();
         let mut sources = BTreeMap::new();
+        let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes());
         for slot in &opened.slots {
             let Some(latest) = &slot.latest else { continue };
             if slot.reads_log && slot.backlog.rows == Some(0) {
                 // Commits of other relations are no reason for a batch.
                 continue;
             }
+            let stricter = super::settings::stricter;
             let limits = if opened.failed_on_row && !slot.source.is_append_only() {
-                ReadLimits::default()
+                of_memory
             } else {
-                let limits = super::settings::stricter(slot.limits, self.settings.limits);
-                super::settings::stricter(limits, opened.pace.limits(opened.slots.len() as u64))
+                let told = stricter(slot.limits, self.settings.limits);
+                let paced = stricter(told, opened.pace.limits(opened.slots.len() as u64));
+                stricter(paced, of_memory)
             };
             let range = slot
                 .source
