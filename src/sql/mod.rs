@@ -11,12 +11,15 @@
 pub mod context;
 mod cursor;
 pub mod data_types;
+mod dialect;
 pub mod functions;
 pub mod interval;
 pub mod names;
+mod numeric_floats;
 pub mod options;
 mod parse;
 mod planner;
+mod push_down;
 pub mod render;
 pub mod rewrite;
 mod set_operations;

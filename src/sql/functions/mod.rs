@@ -4,9 +4,14 @@
 //! whoever has those.
 
 pub mod arithmetic;
+pub(crate) mod averages;
+pub(crate) mod casts;
 pub mod characters;
 pub mod format;
+pub(crate) mod intervals;
+pub(crate) mod joined_texts;
 pub mod numbers;
+pub(crate) mod numerics;
 pub mod patterns;
 pub(crate) mod rounding;
 pub(crate) mod sums;
@@ -21,7 +26,9 @@ use std::sync::Arc;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result as DataFusionResult;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
+use datafusion::logical_expr::{
+    AggregateUDF, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+};
 
 use crate::error::{Error, sqlstate};
 
@@ -34,7 +41,13 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(characters::functions());
     functions.extend(version::functions());
     functions.push(rounding::round());
+    functions.push(numerics::to_bare_numeric());
     functions
+}
+
+/// Aggregates in the place of the engine's.
+pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
+    vec![sums::sum(), averages::avg(), joined_texts::string_agg()]
 }
 
 fn udf(function: impl ScalarUDFImpl + 'static) -> Arc<ScalarUDF> {

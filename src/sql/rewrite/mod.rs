@@ -5,6 +5,7 @@
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
 //! - [`joins`]: the merged columns of a full join with USING
+//! - [`numbers`]: types of number literals
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
 //!
@@ -13,6 +14,7 @@
 
 mod joins;
 mod names;
+mod numbers;
 mod postgres;
 mod rows;
 mod windows;
@@ -133,11 +135,34 @@ impl VisitorMut for Rewriter {
         into_flow(windows::rewrite_table_factor(factor))
     }
 
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        numbers::bare_in_query(query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        numbers::bare_in_select(select);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match factor {
+            TableFactor::Table {
+                args: Some(arguments),
+                ..
+            } => numbers::bare_table_function(&mut arguments.args),
+            TableFactor::Function { args, .. } => numbers::bare_table_function(args),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
         into_flow(postgres::before_children(expression))
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        numbers::type_number(expression);
         rows::compare_members(expression);
         into_flow(postgres::after_children(expression))
     }

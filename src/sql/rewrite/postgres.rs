@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, ValueWithSpan,
 };
 
-use super::{call, string, template};
+use super::{call, numbers, string, template};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::functions::patterns;
@@ -56,16 +56,6 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
             }
         }
         Expr::Interval(written) => interval(written)?,
-        Expr::Cast {
-            expr, data_type, ..
-        } if is_whole(data_type) => {
-            if let Expr::Value(number) = expr.as_mut()
-                && let Value::Number(text, is_long) = &number.value
-                && let Some(whole) = whole_number(text)
-            {
-                number.value = Value::Number(whole, *is_long);
-            }
-        }
         Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
             if let Some(text) = string_constant(right)
                 && text.trim_start().starts_with('{')
@@ -95,13 +85,16 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             if matches!(function.args, FunctionArguments::Subquery(_)) {
                 return array_of_subquery(expression);
             }
+            numbers::bare_arguments(function);
             rank(expression);
             modulo(expression);
         }
         Expr::Cast { .. } => {
             cast(expression);
             shorten(expression);
+            numbers::bare_numeric(expression);
         }
+        Expr::TypedString(_) => numbers::bare_numeric(expression),
         Expr::Extract { .. } => seconds(expression),
         Expr::Like { .. } | Expr::ILike { .. } => escape(expression)?,
         Expr::SimilarTo { .. } => similar_to(expression)?,
@@ -201,7 +194,7 @@ fn take(expression: &mut Expr) -> Expr {
     std::mem::replace(expression, Expr::value(Value::Null))
 }
 
-fn string_constant(expression: &Expr) -> Option<String> {
+pub(super) fn string_constant(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Value(v) => match &v.value {
             Value::SingleQuotedString(_)
@@ -386,36 +379,6 @@ fn interval(interval: &mut ast::Interval) -> Result<()> {
     *interval.value = string(interval_text(&text)?);
     interval.leading_field = None;
     Ok(())
-}
-
-/// A number with a fraction that is cast to a whole type: numeric in PostgreSQL, so halves go
-/// away from zero, and not to the even number as for the double precision that it is here.
-fn whole_number(text: &str) -> Option<String> {
-    let (whole, fraction) = text.split_once('.')?;
-    let is_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-    if !is_digits(whole) || !is_digits(fraction) {
-        return None;
-    }
-    let value: u64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
-    let up = fraction.as_bytes().first().is_some_and(|d| *d >= b'5');
-    Some(value.checked_add(u64::from(up))?.to_string())
-}
-
-fn is_whole(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::SmallInt(_)
-            | DataType::Int2(_)
-            | DataType::Int(_)
-            | DataType::Integer(_)
-            | DataType::Int4(_)
-            | DataType::BigInt(_)
-            | DataType::Int8(_)
-    )
 }
 
 /// `mod(a, b)` is `a % b`.
