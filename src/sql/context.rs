@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! analyzer:  numerics beside floats → … type coercion → subqueries as values → counted set operations → checked arithmetic
+//!            → correlated subqueries
 //! optimizer: DataFusion's, with a push-down of filters that keeps answers
 //! ```
 //! Decisions: text is Utf8 (no views), timestamps have microseconds and a UTC zone exists,
@@ -22,6 +23,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionContext;
 
 use crate::error::Result;
+use crate::sql::correlated::CorrelatedSubqueries;
 use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
@@ -89,6 +91,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(SubqueryValues));
     rules.push(Arc::new(CountedSetOperations));
     rules.push(Arc::new(CheckedArithmeticRule::default()));
+    rules.push(Arc::new(CorrelatedSubqueries));
     rules
 }
 

@@ -9,6 +9,7 @@
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
 pub mod context;
+mod correlated;
 mod cursor;
 pub mod data_types;
 mod dialect;

@@ -5,7 +5,7 @@
 //! - `interval * number`, `interval / number`; intervals are compared by their length
 //! - `numeric / numeric`, and products of many digits; a numeric beside a float is a float
 //! - `date ± interval` is a timestamp, `timestamp - timestamp` an interval with days
-//! - `json -> n` with a number of any width
+//! - `jsonb @> jsonb`, `jsonb || jsonb`, `jsonb - name`, `json #> path`, `array && array`
 //! - aggregates over casts, whose names do not tell one cast from another
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use datafusion::logical_expr::planner::{
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use crate::sql::functions::{casts, intervals, numerics, uuids};
+use crate::sql::functions::{casts, intervals, json, numerics, uuids};
 use crate::types::SqlType;
 
 /// The hook.
@@ -33,6 +33,7 @@ pub(crate) struct OperatorPlanner {
     divide: Arc<ScalarUDF>,
     multiply: Arc<ScalarUDF>,
     named_cast: Arc<ScalarUDF>,
+    jsonb: JsonbOperators,
 }
 
 impl OperatorPlanner {
@@ -46,6 +47,7 @@ impl OperatorPlanner {
             divide: numerics::divide(),
             multiply: numerics::multiply(),
             named_cast: casts::named_cast(),
+            jsonb: JsonbOperators::default(),
         }
     }
 
@@ -185,6 +187,50 @@ impl OperatorPlanner {
     }
 }
 
+/// Functions in the place of jsonb's operators.
+#[derive(Debug)]
+struct JsonbOperators {
+    contains: Arc<ScalarUDF>,
+    concat: Arc<ScalarUDF>,
+    without: Arc<ScalarUDF>,
+    path_value: Arc<ScalarUDF>,
+    path_text: Arc<ScalarUDF>,
+}
+
+impl Default for JsonbOperators {
+    fn default() -> Self {
+        Self {
+            contains: json::contains(),
+            concat: json::concat(),
+            without: json::without(),
+            path_value: json::path_value(),
+            path_text: json::path_text(),
+        }
+    }
+}
+
+impl JsonbOperators {
+    fn of(
+        &self,
+        op: &BinaryOperator,
+        left: &SqlType,
+        right: &SqlType,
+    ) -> Option<&Arc<ScalarUDF>> {
+        let is_json = |t: &SqlType| matches!(t, SqlType::Json | SqlType::Jsonb);
+        if !is_json(left) && !is_json(right) {
+            return None;
+        }
+        match op {
+            BinaryOperator::AtArrow | BinaryOperator::ArrowAt => Some(&self.contains),
+            BinaryOperator::StringConcat if is_json(left) && is_json(right) => Some(&self.concat),
+            BinaryOperator::Minus => Some(&self.without),
+            BinaryOperator::HashArrow => Some(&self.path_value),
+            BinaryOperator::HashLongArrow => Some(&self.path_text),
+            _ => None,
+        }
+    }
+}
+
 /// Two operands and their types.
 struct Typed {
     left: Expr,
@@ -194,6 +240,19 @@ struct Typed {
 }
 
 impl Typed {
+    /// A text constant beside a number is a number of that type.
+    fn with_numbers(mut self) -> Self {
+        let is_constant = |e: &Expr| matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
+        if is_number(&self.left_type) && is_constant(&self.right) {
+            self.right = cast(self.right, self.left_type.to_arrow());
+            self.right_type = self.left_type.clone();
+        } else if is_number(&self.right_type) && is_constant(&self.left) {
+            self.left = cast(self.left, self.right_type.to_arrow());
+            self.left_type = self.right_type.clone();
+        }
+        self
+    }
+
     /// A numeric beside a float as a double precision.
     fn with_floats(mut self) -> Self {
         let is_float = |t: &SqlType| matches!(t, SqlType::Real | SqlType::Double);
@@ -266,33 +325,33 @@ impl ExprPlanner for OperatorPlanner {
             left_type,
             right_type,
         };
+        if let Some(function) = self.jsonb.of(&op, &typed.left_type, &typed.right_type) {
+            let operands = match op {
+                BinaryOperator::ArrowAt => vec![typed.right, typed.left],
+                _ => vec![typed.left, typed.right],
+            };
+            return Ok(PlannerResult::Planned(call(function, operands)));
+        }
         match op {
             BinaryOperator::Eq
             | BinaryOperator::NotEq
             | BinaryOperator::Lt
             | BinaryOperator::LtEq
             | BinaryOperator::Gt
-            | BinaryOperator::GtEq => Ok(PlannerResult::Original(self.compared(typed, op))),
+            | BinaryOperator::GtEq => {
+                Ok(PlannerResult::Original(self.compared(typed.with_numbers(), op)))
+            }
             BinaryOperator::Plus
             | BinaryOperator::Minus
             | BinaryOperator::Multiply
             | BinaryOperator::Divide
-            | BinaryOperator::Modulo => self.computed(typed, op),
-            // Places in a JSON array are numbers of 64 bits to the engine, and only those.
-            BinaryOperator::Arrow | BinaryOperator::LongArrow
-                if matches!(typed.right_type, SqlType::SmallInt | SqlType::Integer) =>
-            {
-                let place = match typed.right {
-                    Expr::Cast(c) if matches!(*c.expr, Expr::Literal(ScalarValue::Int64(_), _)) => {
-                        *c.expr
-                    }
-                    other => cast(other, DataType::Int64),
-                };
-                Ok(PlannerResult::Original(RawBinaryExpr {
-                    op,
-                    left: typed.left,
-                    right: place,
-                }))
+            | BinaryOperator::Modulo => self.computed(typed.with_numbers(), op),
+            BinaryOperator::PGOverlap => {
+                let operands = vec![typed.left, typed.right];
+                Ok(PlannerResult::Planned(call(
+                    &datafusion::functions_nested::array_has::array_has_any_udf(),
+                    operands,
+                )))
             }
             _ => original(op, typed.left, typed.right),
         }

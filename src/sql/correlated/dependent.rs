@@ -6,20 +6,26 @@
 //! leaf          →  leaf × combinations           σ, π          →  as they are, outer columns replaced
 //! γ[g](p)       →  γ[g, carried](p)              γ[](p)        →  combinations ⟕ γ[carried](p)
 //! LIMIT n       →  row_number() over carried ≤ n  ∪, δ          →  branch by branch
+//! WITH RECURSIVE →  both terms, and the rows so far carry the columns
 //! p ⋈ q         →  p ⋈ q on the carried columns of both, where q refers outside too
 //! ```
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::Schema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, Result as DataFusionResult, ScalarValue};
+use datafusion::datasource::cte_worktable::CteWorkTable;
+use datafusion::datasource::provider_as_source;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::logical_plan::builder::unnest_with_options;
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, ExprFunctionExt, ExprSchemable, Filter, Join, Limit, LogicalPlan,
-    LogicalPlanBuilder, Projection, SortExpr, Subquery, Union, Window, lit,
+    LogicalPlanBuilder, Projection, RecursiveQuery, SortExpr, Subquery, TableScan, Union, Window,
+    lit,
 };
 
 use super::{fresh_name, join_with_nulls};
@@ -31,6 +37,8 @@ pub(super) struct Dependent {
     combinations: LogicalPlan,
     /// Outer column and the name under which it is carried.
     columns: Vec<(Column, String)>,
+    /// Recursive queries that are being evaluated: their own rows carry the columns.
+    recursions: RefCell<Vec<String>>,
 }
 
 impl Dependent {
@@ -51,6 +59,7 @@ impl Dependent {
         Ok(Self {
             combinations,
             columns,
+            recursions: RefCell::default(),
         })
     }
 
@@ -86,7 +95,7 @@ impl Dependent {
 
     /// The plan with its columns first and the carried ones after them.
     pub fn evaluate(&self, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
-        if !refers(plan)? {
+        if !self.refers(plan)? {
             return LogicalPlanBuilder::from(plan.clone())
                 .cross_join(self.combinations.clone())?
                 .build();
@@ -142,6 +151,8 @@ impl Dependent {
                 unnest_with_options(input, unnest.exec_columns.clone(), unnest.options.clone())
             }
             LogicalPlan::Subquery(Subquery { subquery, .. }) => self.evaluate(subquery),
+            LogicalPlan::RecursiveQuery(query) => self.recursive(query),
+            LogicalPlan::TableScan(scan) => self.rows_so_far(scan),
             _ => Err(unsupported()),
         }
     }
@@ -213,6 +224,15 @@ impl Dependent {
             return Err(unsupported());
         };
         match limit.input.as_ref() {
+            // The order stands below what is shown of the rows.
+            LogicalPlan::Projection(projection) => {
+                let input = Arc::new(LogicalPlan::Limit(Limit {
+                    input: Arc::clone(&projection.input),
+                    ..limit.clone()
+                }));
+                let limited = Projection::try_new(projection.expr.clone(), input)?;
+                self.evaluate(&LogicalPlan::Projection(limited))
+            }
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
                 let input = self.evaluate(&sort.input)?;
                 let order = self.replace_order(&sort.expr, sort.input.schema())?;
@@ -231,10 +251,11 @@ impl Dependent {
         fetch: Option<usize>,
     ) -> DataFusionResult<LogicalPlan> {
         let outputs = input.schema().columns();
-        let number = row_number()
-            .partition_by(self.carried_expressions())
-            .order_by(order)
-            .build()?;
+        let number = row_number().partition_by(self.carried_expressions());
+        let number = match order.is_empty() {
+            true => number.build()?,
+            false => number.order_by(order).build()?,
+        };
         let windowed = LogicalPlanBuilder::from(input).window(vec![number])?.build()?;
         let number = windowed
             .schema()
@@ -296,7 +317,7 @@ impl Dependent {
         schema.merge(join.right.schema());
         let left = self.evaluate(&join.left)?;
         let right_outputs = join.right.schema().columns();
-        let (right, mut on) = match refers(&join.right)? {
+        let (right, mut on) = match self.refers(&join.right)? {
             false => (join.right.as_ref().clone(), Vec::new()),
             true => {
                 let right = self.evaluate(&join.right)?;
@@ -320,6 +341,51 @@ impl Dependent {
         let outputs = join.schema.columns().into_iter().map(Expr::Column);
         let outputs: Vec<Expr> = outputs.chain(self.carried_expressions()).collect();
         LogicalPlanBuilder::from(joined).project(outputs)?.build()
+    }
+
+    /// Every step of a recursion carries the columns on.
+    fn recursive(&self, query: &RecursiveQuery) -> DataFusionResult<LogicalPlan> {
+        let first = Arc::new(self.evaluate(&query.static_term)?);
+        self.recursions.borrow_mut().push(query.name.clone());
+        let step = self.evaluate(&query.recursive_term);
+        self.recursions.borrow_mut().pop();
+        let step = Arc::new(step?);
+        RecursiveQuery::try_new(query.name.clone(), first, step, query.is_distinct)
+            .map(LogicalPlan::RecursiveQuery)
+    }
+
+    /// The rows that a recursion has found so far, with the carried columns.
+    fn rows_so_far(&self, scan: &TableScan) -> DataFusionResult<LogicalPlan> {
+        let own = scan.source.schema();
+        let carried = self.combinations.schema();
+        let fields: Vec<_> = own.fields().iter().chain(carried.fields()).cloned().collect();
+        let name = scan.table_name.table();
+        let table = CteWorkTable::new(name, Arc::new(Schema::new(fields)));
+        let source = provider_as_source(Arc::new(table));
+        let mut outputs: Vec<Expr> = scan
+            .projected_schema
+            .columns()
+            .into_iter()
+            .map(Expr::Column)
+            .collect();
+        outputs.extend(self.columns.iter().map(|(_, carried)| {
+            Expr::Column(Column::new(Some(scan.table_name.clone()), carried)).alias(carried)
+        }));
+        LogicalPlanBuilder::scan(scan.table_name.clone(), source, None)?
+            .project(outputs)?
+            .build()
+    }
+
+    /// Whether a plan refers outside, itself or by a recursion that it is in.
+    fn refers(&self, plan: &LogicalPlan) -> DataFusionResult<bool> {
+        let mut found = false;
+        for_each_outer(plan, &mut |_| found = true)?;
+        let recursions = self.recursions.borrow();
+        let continues = plan.exists(|node| {
+            Ok(matches!(node, LogicalPlan::TableScan(scan)
+                if recursions.iter().any(|name| name == scan.table_name.table())))
+        })?;
+        Ok(found || continues)
     }
 
     fn replace_order(
@@ -411,12 +477,6 @@ fn rename_inside(
         outer_ref_columns,
         spans: subquery.spans,
     })
-}
-
-fn refers(plan: &LogicalPlan) -> DataFusionResult<bool> {
-    let mut found = false;
-    for_each_outer(plan, &mut |_| found = true)?;
-    Ok(found)
 }
 
 /// Every reference to a query outside, at any depth.

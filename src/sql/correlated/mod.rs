@@ -11,7 +11,7 @@
 //! (Neumann, Kemper: Unnesting Arbitrary Queries, BTW 2015.) [`dependent`] carries the outer
 //! columns through the subquery's plan. Runs last among the analyzer's rules, when types are
 //! settled and `IN` and `EXISTS` as values are scalar subqueries. Absent: subqueries in join
-//! conditions, DISTINCT ON and recursion inside a correlated subquery.
+//! conditions, DISTINCT ON inside a correlated subquery.
 
 mod dependent;
 mod simple;
@@ -66,7 +66,7 @@ fn rewrite_node(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
     match plan {
         LogicalPlan::Projection(projection) => {
             let names: Vec<Column> = projection.schema.columns();
-            let Some((input, expressions)) = joined(&projection.input, &projection.expr)? else {
+            let Some((input, expressions)) = joined(&projection.input, &projection.expr, Engine::Joins)? else {
                 return Ok(LogicalPlan::Projection(projection));
             };
             let expressions = expressions
@@ -83,7 +83,7 @@ fn rewrite_node(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
         LogicalPlan::Filter(filter) => {
             let outputs = filter.input.schema().columns();
             let predicate = std::slice::from_ref(&filter.predicate);
-            let Some((input, mut predicates)) = joined(&filter.input, predicate)? else {
+            let Some((input, mut predicates)) = joined(&filter.input, predicate, Engine::Joins)? else {
                 return Ok(LogicalPlan::Filter(filter));
             };
             let predicate = predicates.pop().unwrap_or(filter.predicate);
@@ -106,7 +106,7 @@ fn rewrite_aggregate(aggregate: Aggregate) -> DataFusionResult<LogicalPlan> {
         .chain(&aggregate.aggr_expr)
         .cloned()
         .collect();
-    let Some((input, mut groups)) = joined(&aggregate.input, &all)? else {
+    let Some((input, mut groups)) = joined(&aggregate.input, &all, Engine::DoesNot)? else {
         return Ok(LogicalPlan::Aggregate(aggregate));
     };
     // Names stay as they are, for what is above refers to them.
@@ -119,11 +119,19 @@ fn rewrite_aggregate(aggregate: Aggregate) -> DataFusionResult<LogicalPlan> {
     Aggregate::try_new(Arc::new(input), groups, aggregates).map(LogicalPlan::Aggregate)
 }
 
+/// Whether the engine joins simple subqueries of a node by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Joins,
+    DoesNot,
+}
+
 /// The input joined with every subquery of `expressions` that is ours, and the expressions with
 /// columns in their place; `None` where there is none.
 fn joined(
     input: &Arc<LogicalPlan>,
     expressions: &[Expr],
+    engine: Engine,
 ) -> DataFusionResult<Option<(LogicalPlan, Vec<Expr>)>> {
     let mut plan = Arc::unwrap_or_clone(Arc::clone(input));
     let mut changed = false;
@@ -133,7 +141,7 @@ fn joined(
             let Expr::ScalarSubquery(subquery) = &e else {
                 return Ok(Transformed::no(e));
             };
-            if !is_ours(subquery, plan.schema()) {
+            if !is_ours(subquery, plan.schema(), engine) {
                 return Ok(Transformed::no(e));
             }
             let (with_value, value) = join_value(std::mem::take(&mut plan), subquery)?;
@@ -147,9 +155,10 @@ fn joined(
 }
 
 /// A scalar subquery over columns of this level that the engine's joins cannot do.
-fn is_ours(subquery: &Subquery, schema: &DFSchema) -> bool {
+fn is_ours(subquery: &Subquery, schema: &DFSchema, engine: Engine) -> bool {
     let columns = outer_columns(&subquery.subquery, schema);
-    !columns.is_empty() && !simple::is_simple_value(&subquery.subquery)
+    let is_simple = engine == Engine::Joins && simple::is_simple_value(&subquery.subquery);
+    !columns.is_empty() && !is_simple
 }
 
 /// Left join of the plan with a subquery's value for each combination of outer columns.

@@ -106,7 +106,7 @@ fn only_equalities(predicate: &Expr) -> bool {
             return true;
         }
         let is_outer = |e: &Expr| e.contains_outer() && e.column_refs().is_empty();
-        let is_inner = |e: &Expr| !e.contains_outer();
+        let is_inner = |e: &Expr| !e.contains_outer() && !e.column_refs().is_empty();
         *op == Operator::Eq
             && (is_outer(left) && is_inner(right) || is_inner(left) && is_outer(right))
     })

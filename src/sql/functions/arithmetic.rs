@@ -174,6 +174,10 @@ impl CheckedArithmeticRule {
         let (from, to) = (SqlType::from_field(&field)?, SqlType::from_field(target)?);
         match (&from, &to) {
             (SqlType::Text, SqlType::Text) => None,
+            (SqlType::Json, SqlType::Jsonb) => {
+                let given = to.to_arrow();
+                Some((texts::read_text(to, time_zone), given))
+            }
             (SqlType::Text, _) => {
                 let given = to.to_arrow();
                 Some((texts::read_text(to, time_zone), given))

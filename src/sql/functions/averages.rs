@@ -1,7 +1,7 @@
 //! `avg` with PostgreSQL's types: numeric over whole numbers and numerics, with 16 fractional
 //! digits at least, and double precision over floats. The computing is the engine's, which gives a
 //! numeric four digits more than its argument has: the argument gets the digits that are missing.
-//! Absent: `avg(interval)`.
+//! Intervals are averaged by [`super::interval_totals`].
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::interval_totals::{self, INTERVAL, IntervalTotal, Outcome};
 use super::no_function;
 
 /// Fractional digits of the argument, at least; the result has four more.
@@ -46,8 +47,13 @@ fn argument_type(given: &DataType) -> Option<DataType> {
         DataType::Decimal128(..) => given.clone(),
         float if float.is_floating() => DataType::Float64,
         DataType::Null => DataType::Float64,
+        DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
         _ => return None,
     })
+}
+
+fn is_interval(args: &AccumulatorArgs<'_>) -> bool {
+    matches!(args.return_field.data_type(), DataType::Interval(_))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -80,19 +86,28 @@ impl AggregateUDFImpl for Average {
     }
 
     fn return_type(&self, types: &[DataType]) -> DataFusionResult<DataType> {
-        self.inner.return_type(types)
+        match types {
+            [DataType::Interval(_)] => Ok(INTERVAL),
+            _ => self.inner.return_type(types),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DataFusionResult<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
+        match is_interval(&args) {
+            true => Ok(Box::new(IntervalTotal::new(Outcome::Average))),
+            false => self.inner.accumulator(args),
+        }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> DataFusionResult<Vec<FieldRef>> {
-        self.inner.state_fields(args)
+        match args.return_field.data_type() {
+            DataType::Interval(_) => Ok(interval_totals::state_fields()),
+            _ => self.inner.state_fields(args),
+        }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        !is_interval(&args) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -106,7 +121,10 @@ impl AggregateUDFImpl for Average {
         &self,
         args: AccumulatorArgs,
     ) -> DataFusionResult<Box<dyn Accumulator>> {
-        self.inner.create_sliding_accumulator(args)
+        match is_interval(&args) {
+            true => Ok(Box::new(IntervalTotal::new(Outcome::Average))),
+            false => self.inner.create_sliding_accumulator(args),
+        }
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {

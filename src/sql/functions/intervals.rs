@@ -157,7 +157,7 @@ impl ScalarUDFImpl for IntervalTimes {
     }
 }
 
-fn times(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano> {
+pub(super) fn times(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano> {
     const DAY_NS: f64 = 86_400e9;
     let months = f64::from(interval.months) * factor;
     let days = f64::from(interval.days) * factor + months.fract() * 30.0;

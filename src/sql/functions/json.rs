@@ -58,9 +58,9 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     both(
         ["json_extract_path_text", "jsonb_extract_path_text"],
         &[
-            form!([Json, Text] -> Text, path_text),
-            form!([Json, Text, Text] -> Text, path_text),
-            form!([Json, Text, Text, Text] -> Text, path_text),
+            form!([Json, Text] -> Text, extracted_text),
+            form!([Json, Text, Text] -> Text, extracted_text),
+            form!([Json, Text, Text, Text] -> Text, extracted_text),
         ],
     );
     functions.extend(of_jsonb());
@@ -88,24 +88,10 @@ fn of_jsonb() -> Vec<Arc<ScalarUDF>> {
         plain(
             "jsonb_extract_path",
             &[
-                form!([Jsonb, Text] -> Jsonb, path_value),
-                form!([Jsonb, Text, Text] -> Jsonb, path_value),
-                form!([Jsonb, Text, Text, Text] -> Jsonb, path_value),
+                form!([Jsonb, Text] -> Jsonb, extracted_value),
+                form!([Jsonb, Text, Text] -> Jsonb, extracted_value),
+                form!([Jsonb, Text, Text, Text] -> Jsonb, extracted_value),
             ],
-        ),
-        plain(
-            "json_path_value",
-            &[form!([Jsonb, Text] -> Jsonb, |a| {
-                let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
-                Ok(text_or_null(found.map(|v| v.to_text())))
-            })],
-        ),
-        plain(
-            "json_path_text",
-            &[form!([Jsonb, Text] -> Text, |a| {
-                let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
-                Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
-            })],
         ),
         plain(
             "jsonb_set",
@@ -124,22 +110,56 @@ fn of_jsonb() -> Vec<Arc<ScalarUDF>> {
             "jsonb_pretty",
             &[form!([Jsonb] -> Text, |a| Ok(text_or_null(Some(parsed(&a[0])?.to_pretty_text()))))],
         ),
-        plain("jsonb_concat", &[form!([Jsonb, Jsonb] -> Jsonb, concat)]),
-        plain(
-            "jsonb_contains",
-            &[form!([Jsonb, Jsonb] -> Boolean, |a| {
-                let contains = contains(&parsed(&a[0])?, &parsed(&a[1])?, true);
-                Ok(ScalarValue::Boolean(Some(contains)))
-            })],
-        ),
-        plain(
-            "jsonb_without",
-            &[
-                form!([Jsonb, BigInt] -> Jsonb, without_place),
-                form!([Jsonb, Text] -> Jsonb, without_name),
-            ],
-        ),
     ]
+}
+
+/// `a #> '{path}'`
+pub(crate) fn path_value() -> Arc<ScalarUDF> {
+    plain(
+        "json_path_value",
+        &[form!([Jsonb, Text] -> Jsonb, |a| {
+            let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
+            Ok(text_or_null(found.map(|v| v.to_text())))
+        })],
+    )
+}
+
+/// `a #>> '{path}'`
+pub(crate) fn path_text() -> Arc<ScalarUDF> {
+    plain(
+        "json_path_text",
+        &[form!([Jsonb, Text] -> Text, |a| {
+            let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
+            Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
+        })],
+    )
+}
+
+/// `a || b`
+pub(crate) fn concat() -> Arc<ScalarUDF> {
+    plain("jsonb_concat", &[form!([Jsonb, Jsonb] -> Jsonb, concatenated)])
+}
+
+/// `a @> b`
+pub(crate) fn contains() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_contains",
+        &[form!([Jsonb, Jsonb] -> Boolean, |a| {
+            let contains = is_within(&parsed(&a[0])?, &parsed(&a[1])?, true);
+            Ok(ScalarValue::Boolean(Some(contains)))
+        })],
+    )
+}
+
+/// `a - 'name'`, `a - place`
+pub(crate) fn without() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_without",
+        &[
+            form!([Jsonb, BigInt] -> Jsonb, without_place),
+            form!([Jsonb, Text] -> Jsonb, without_name),
+        ],
+    )
 }
 
 fn parsed(value: &ScalarValue) -> Result<Json> {
@@ -235,12 +255,12 @@ fn steps(arguments: &[ScalarValue]) -> Result<Vec<String>> {
     arguments.iter().map(|a| Ok(text(a)?.to_owned())).collect()
 }
 
-fn path_text(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+fn extracted_text(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let found = follow(parsed(&arguments[0])?, steps(&arguments[1..])?);
     Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
 }
 
-fn path_value(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+fn extracted_value(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let found = follow(parsed(&arguments[0])?, steps(&arguments[1..])?);
     Ok(text_or_null(found.map(|v| v.to_text())))
 }
@@ -292,7 +312,7 @@ fn without_nulls(value: Json) -> Json {
     }
 }
 
-fn concat(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+fn concatenated(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let items = |value: Json| match value {
         Json::Array(items) => items,
         other => vec![other],
@@ -313,16 +333,16 @@ fn concat(arguments: &[ScalarValue]) -> Result<ScalarValue> {
 }
 
 /// `@>`: all of `part` is somewhere in `whole`; at the top an array contains a scalar too.
-fn contains(whole: &Json, part: &Json, at_top: bool) -> bool {
+fn is_within(whole: &Json, part: &Json, at_top: bool) -> bool {
     match (whole, part) {
         (Json::Object(members), Json::Object(wanted)) => wanted.iter().all(|(name, value)| {
             members
                 .iter()
-                .any(|(n, v)| n == name && contains(v, value, false))
+                .any(|(n, v)| n == name && is_within(v, value, false))
         }),
         (Json::Array(items), Json::Array(wanted)) => wanted
             .iter()
-            .all(|value| items.iter().any(|item| contains(item, value, false))),
+            .all(|value| items.iter().any(|item| is_within(item, value, false))),
         (Json::Array(items), scalar) if at_top && !matches!(scalar, Json::Object(_)) => {
             items.contains(scalar)
         }

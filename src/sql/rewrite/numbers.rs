@@ -2,7 +2,7 @@
 //! numeric of scale 2, and whole numbers beyond bigint are numeric.
 //!
 //! The engine reads every whole number as 64 bits, so one that fits an integer gets a cast. A few
-//! places want a bare number: ordinals, LIMIT, window frames, and functions whose result has a
+//! places want a bare number: ordinals, LIMIT, window frames, places in JSON arrays, and functions whose result has a
 //! type that hangs on the number ([`WANTS_LITERALS`]). A number of more digits than a numeric has
 //! here is a double precision.
 
@@ -180,7 +180,7 @@ pub(super) fn bare_in_select(select: &mut Select) {
 }
 
 /// Takes the cast of [`type_number`] off.
-fn bare(expression: &mut Expr) {
+pub(super) fn bare(expression: &mut Expr) {
     match expression {
         Expr::Cast {
             expr,
