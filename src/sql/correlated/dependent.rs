@@ -28,25 +28,30 @@ use datafusion::logical_expr::{
     lit,
 };
 
-use super::{fresh_name, join_with_nulls};
+use super::{Names, join_with_nulls};
 use crate::error::Error;
 
 /// The combinations that a subquery is evaluated for.
-pub(super) struct Dependent {
+pub(super) struct Dependent<'a> {
     /// Distinct combinations; the columns are the carried ones.
     combinations: LogicalPlan,
     /// Outer column and the name under which it is carried.
     columns: Vec<(Column, String)>,
     /// Recursive queries that are being evaluated: their own rows carry the columns.
     recursions: RefCell<Vec<String>>,
+    names: &'a Names,
 }
 
-impl Dependent {
+impl<'a> Dependent<'a> {
     /// The distinct combinations of `columns` in `plan`.
-    pub fn new(plan: &LogicalPlan, columns: Vec<Column>) -> DataFusionResult<Self> {
+    pub fn new(
+        plan: &LogicalPlan,
+        columns: Vec<Column>,
+        names: &'a Names,
+    ) -> DataFusionResult<Self> {
         let columns: Vec<(Column, String)> = columns
             .into_iter()
-            .map(|column| (column, fresh_name("outer column")))
+            .map(|column| (column, names.fresh("outer column")))
             .collect();
         let outputs: Vec<Expr> = columns
             .iter()
@@ -60,6 +65,7 @@ impl Dependent {
             combinations,
             columns,
             recursions: RefCell::default(),
+            names,
         })
     }
 
@@ -197,7 +203,7 @@ impl Dependent {
         let names: Vec<String> = self
             .columns
             .iter()
-            .map(|_| fresh_name("outer column"))
+            .map(|_| self.names.fresh("outer column"))
             .collect();
         let carried = self.carried_expressions().into_iter().zip(&names);
         let expressions: Vec<Expr> = outputs

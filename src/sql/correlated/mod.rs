@@ -16,8 +16,8 @@
 mod dependent;
 mod simple;
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -45,28 +45,29 @@ impl AnalyzerRule for CorrelatedSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
-        rewrite_tree(plan)
+        let names = Names::after(&plan)?;
+        rewrite_tree(plan, &names)
     }
 }
 
 /// From the outermost query inwards: a subquery that is carried out at its own level may hold
 /// others, which then refer to that level.
-fn rewrite_tree(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
-    let plan = rewrite_node(plan)?;
+fn rewrite_tree(plan: LogicalPlan, names: &Names) -> DataFusionResult<LogicalPlan> {
+    let plan = rewrite_node(plan, names)?;
     let plan = plan
-        .map_children(|child| Ok(Transformed::yes(rewrite_tree(child)?)))?
+        .map_children(|child| Ok(Transformed::yes(rewrite_tree(child, names)?)))?
         .data;
     let plan = plan
-        .map_subqueries(|inner| Ok(Transformed::yes(rewrite_tree(inner)?)))?
+        .map_subqueries(|inner| Ok(Transformed::yes(rewrite_tree(inner, names)?)))?
         .data;
     Ok(plan)
 }
 
-fn rewrite_node(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
+fn rewrite_node(plan: LogicalPlan, fresh: &Names) -> DataFusionResult<LogicalPlan> {
     match plan {
         LogicalPlan::Projection(projection) => {
             let names: Vec<Column> = projection.schema.columns();
-            let Some((input, expressions)) = joined(&projection.input, &projection.expr, Engine::Joins)? else {
+            let Some((input, expressions)) = joined(&projection.input, &projection.expr, Engine::Joins, fresh)? else {
                 return Ok(LogicalPlan::Projection(projection));
             };
             let expressions = expressions
@@ -83,7 +84,7 @@ fn rewrite_node(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
         LogicalPlan::Filter(filter) => {
             let outputs = filter.input.schema().columns();
             let predicate = std::slice::from_ref(&filter.predicate);
-            let Some((input, mut predicates)) = joined(&filter.input, predicate, Engine::Joins)? else {
+            let Some((input, mut predicates)) = joined(&filter.input, predicate, Engine::Joins, fresh)? else {
                 return Ok(LogicalPlan::Filter(filter));
             };
             let predicate = predicates.pop().unwrap_or(filter.predicate);
@@ -92,13 +93,13 @@ fn rewrite_node(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
                 .project(outputs.into_iter().map(Expr::Column))?
                 .build()
         }
-        LogicalPlan::Aggregate(aggregate) => rewrite_aggregate(aggregate),
-        LogicalPlan::Join(join) => rewrite_join(join),
+        LogicalPlan::Aggregate(aggregate) => rewrite_aggregate(aggregate, fresh),
+        LogicalPlan::Join(join) => rewrite_join(join, fresh),
         other => Ok(other),
     }
 }
 
-fn rewrite_aggregate(aggregate: Aggregate) -> DataFusionResult<LogicalPlan> {
+fn rewrite_aggregate(aggregate: Aggregate, fresh: &Names) -> DataFusionResult<LogicalPlan> {
     let count = aggregate.group_expr.len();
     let all: Vec<Expr> = aggregate
         .group_expr
@@ -106,7 +107,7 @@ fn rewrite_aggregate(aggregate: Aggregate) -> DataFusionResult<LogicalPlan> {
         .chain(&aggregate.aggr_expr)
         .cloned()
         .collect();
-    let Some((input, mut groups)) = joined(&aggregate.input, &all, Engine::DoesNot)? else {
+    let Some((input, mut groups)) = joined(&aggregate.input, &all, Engine::DoesNot, fresh)? else {
         return Ok(LogicalPlan::Aggregate(aggregate));
     };
     // Names stay as they are, for what is above refers to them.
@@ -132,6 +133,7 @@ fn joined(
     input: &Arc<LogicalPlan>,
     expressions: &[Expr],
     engine: Engine,
+    fresh: &Names,
 ) -> DataFusionResult<Option<(LogicalPlan, Vec<Expr>)>> {
     let mut plan = Arc::unwrap_or_clone(Arc::clone(input));
     let mut changed = false;
@@ -144,7 +146,7 @@ fn joined(
             if !is_ours(subquery, plan.schema(), engine) {
                 return Ok(Transformed::no(e));
             }
-            let (with_value, value) = join_value(std::mem::take(&mut plan), subquery)?;
+            let (with_value, value) = join_value(std::mem::take(&mut plan), subquery, fresh)?;
             plan = with_value;
             changed = true;
             Ok(Transformed::new(value, true, TreeNodeRecursion::Jump))
@@ -162,9 +164,13 @@ fn is_ours(subquery: &Subquery, schema: &DFSchema, engine: Engine) -> bool {
 }
 
 /// Left join of the plan with a subquery's value for each combination of outer columns.
-fn join_value(plan: LogicalPlan, subquery: &Subquery) -> DataFusionResult<(LogicalPlan, Expr)> {
+fn join_value(
+    plan: LogicalPlan,
+    subquery: &Subquery,
+    fresh: &Names,
+) -> DataFusionResult<(LogicalPlan, Expr)> {
     let columns = outer_columns(&subquery.subquery, plan.schema());
-    let dependent = Dependent::new(&plan, columns)?;
+    let dependent = Dependent::new(&plan, columns, fresh)?;
     let evaluated = dependent.evaluate(&subquery.subquery)?;
     let value_column = subquery
         .subquery
@@ -174,7 +180,7 @@ fn join_value(plan: LogicalPlan, subquery: &Subquery) -> DataFusionResult<(Logic
         .next()
         .map(Expr::Column)
         .ok_or_else(|| crate::error::Error::internal("a subquery gives a column"))?;
-    let name = fresh_name("value");
+    let name = fresh.fresh("value");
     let keys: Vec<Expr> = dependent.carried().map(Expr::Column).collect();
     let valued = if simple::gives_one_row(&subquery.subquery) {
         let mut outputs = keys;
@@ -191,7 +197,7 @@ fn join_value(plan: LogicalPlan, subquery: &Subquery) -> DataFusionResult<(Logic
 }
 
 /// `LATERAL` subqueries, which are the right sides of joins.
-fn rewrite_join(join: Join) -> DataFusionResult<LogicalPlan> {
+fn rewrite_join(join: Join, fresh: &Names) -> DataFusionResult<LogicalPlan> {
     let is_lateral = matches!(join.join_type, JoinType::Inner | JoinType::Left);
     let (Some((inner, alias)), true) = (lateral_of(&join.right), is_lateral) else {
         return Ok(LogicalPlan::Join(join));
@@ -201,7 +207,7 @@ fn rewrite_join(join: Join) -> DataFusionResult<LogicalPlan> {
         return Ok(LogicalPlan::Join(join));
     }
     let outputs = join.schema.columns();
-    let dependent = Dependent::new(&join.left, columns)?;
+    let dependent = Dependent::new(&join.left, columns, fresh)?;
     let mut evaluated = dependent.evaluate(&inner)?;
     if let Some(alias) = alias {
         let own = inner.schema().columns();
@@ -261,11 +267,38 @@ fn outer_columns(plan: &LogicalPlan, schema: &DFSchema) -> Vec<Column> {
     }
 }
 
-/// A name that no other column has.
-fn fresh_name(what: &str) -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{what} of subquery {number}")
+/// Names that no other column of a plan has. They are the same whenever the plan is, since the
+/// state of a view is known by its plan.
+#[derive(Debug)]
+struct Names {
+    next: Cell<usize>,
+}
+
+impl Names {
+    const WORDS: &str = " of subquery ";
+
+    /// Those after the ones that a plan has from an earlier run.
+    fn after(plan: &LogicalPlan) -> DataFusionResult<Self> {
+        let mut next = 0;
+        plan.apply_with_subqueries(|node| {
+            for field in node.schema().fields() {
+                let number = field.name().rsplit_once(Self::WORDS).map(|(_, n)| n.parse());
+                if let Some(Ok::<usize, _>(number)) = number {
+                    next = next.max(number + 1);
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(Self {
+            next: Cell::new(next),
+        })
+    }
+
+    fn fresh(&self, what: &str) -> String {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        format!("{what}{}{number}", Self::WORDS)
+    }
 }
 
 /// A join whose keys may be NULL on both sides.

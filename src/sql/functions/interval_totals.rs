@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::types::IntervalMonthDayNano;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::array::{ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{
     DataType, Field, FieldRef, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
 };

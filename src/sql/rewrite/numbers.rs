@@ -27,6 +27,9 @@ const WANTS_LITERALS: &[&str] = &[
     "nth_value",
     "generate_series",
     "range",
+    "tumble_start",
+    "tumble_end",
+    "hop_starts",
 ];
 
 /// Gives a number its type.
