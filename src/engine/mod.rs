@@ -7,6 +7,7 @@
 
 mod batch;
 mod board;
+mod committing;
 pub mod decide;
 mod feeding;
 mod intake;
@@ -634,6 +635,6 @@ impl Engine {
         after_batch: Option<u64>,
     ) -> Result<(SchemaRef, BoxStream<'static, Result<CommittedChanges>>)> {
         let shared = self.inner.directory.pipeline_of(name)?;
-        subscribe::subscribe(&shared, name, snapshot, progress, after_batch)
+        subscribe::subscribe(&shared, name, snapshot, progress, after_batch).await
     }
 }
