@@ -22,6 +22,8 @@ fn main() {
     // SAFETY: sets a number; nothing is read through it.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) };
     let collector = std::thread::Builder::new().name("tidemill-memory".into());
+    // A thread of its own, outside of every runtime and test: there is no other clock to ask.
+    #[allow(clippy::disallowed_methods)]
     let spawned = collector.spawn(|| {
         loop {
             std::thread::sleep(COLLECT_INTERVAL);

@@ -174,8 +174,10 @@ impl Dataflow {
             if view.quiet {
                 quiet.insert(name.clone());
             }
-            for node in &mut view.nodes {
-                node.operator.set_quiet(view.quiet);
+            let groups = view.plan.outermost_aggregate();
+            for (index, node) in view.nodes.iter_mut().enumerate() {
+                let is_groups = groups == Some(index);
+                node.operator.set_quiet(view.quiet && is_groups);
             }
         }
         quiet

@@ -11,6 +11,7 @@ mod committing;
 pub mod decide;
 mod feeding;
 mod intake;
+mod interrupt;
 mod metrics;
 mod opening;
 mod pace;

@@ -12,7 +12,6 @@
 //! then gives the batch up; the offset log replays it at the next START.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::batch::BatchOutcome;
 use super::committing::Committing;
 use super::decide::{self, AfterError, Trigger};
+use super::interrupt::{Interrupted, interruptible};
 use super::opening::Opened;
 use super::parts::{EngineParts, Event};
 use super::planning::ViewRegistry;
@@ -35,9 +35,6 @@ use crate::connectors::SourceOffset;
 use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::StateStore;
-
-/// How long a batch that runs may go on at shutdown before it is given up.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
 /// A view of the pipeline.
 pub(super) struct ViewEntry {
@@ -124,51 +121,6 @@ pub(super) struct Pipeline {
     stopped_by_user: bool,
     waiters: Vec<Waiter>,
     last_start: Option<tokio::time::Instant>,
-}
-
-/// What became of something that commands may interrupt.
-enum Interrupted<T> {
-    Done(T),
-    Abandoned,
-}
-
-/// How long a command leaves a running batch to end; `None`: as long as it takes.
-fn grace(command: &Command) -> Option<Duration> {
-    match command {
-        Command::Stop(within, _) => Some(*within),
-        Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
-        _ => None,
-    }
-}
-
-/// Runs `work` while commands queue up; a STOP or a shutdown among them sets a deadline.
-async fn interruptible<T>(
-    work: impl Future<Output = T>,
-    commands: &mut UnboundedReceiver<Command>,
-    queue: &mut VecDeque<Command>,
-) -> Interrupted<T> {
-    tokio::pin!(work);
-    let far = Duration::from_secs(365 * 24 * 3600);
-    let soonest = queue.iter().filter_map(grace).min();
-    let deadline = tokio::time::sleep(soonest.unwrap_or(far));
-    tokio::pin!(deadline);
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut work => return Interrupted::Done(done),
-            command = commands.recv() => {
-                let Some(command) = command else { return Interrupted::Abandoned };
-                if matches!(command, Command::Stalled) {
-                    return Interrupted::Abandoned;
-                }
-                if let Some(within) = grace(&command) {
-                    deadline.as_mut().reset(tokio::time::Instant::now() + within);
-                }
-                queue.push_back(command);
-            }
-            () = &mut deadline => return Interrupted::Abandoned,
-        }
-    }
 }
 
 impl Pipeline {

@@ -27,6 +27,7 @@ mod operator;
 mod output;
 mod plan;
 mod shard;
+mod shared;
 #[cfg(test)]
 mod tests;
 

@@ -307,6 +307,19 @@ impl ViewPlan {
         }
     }
 
+    /// Index of the aggregate of which projections alone make the view's rows. Other aggregates of
+    /// the view feed it.
+    pub(crate) fn outermost_aggregate(&self) -> Option<usize> {
+        let mut index = self.root();
+        loop {
+            match &self.nodes[index].kind {
+                NodeKind::Project { .. } => index = self.nodes[index].inputs[0],
+                NodeKind::Aggregate(_) => return Some(index),
+                _ => return None,
+            }
+        }
+    }
+
     /// Index of the node that gives the view's rows.
     pub(crate) fn root(&self) -> usize {
         self.nodes.len() - 1

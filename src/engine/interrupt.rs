@@ -1,0 +1,57 @@
+//! Work that commands may interrupt.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::shared::Command;
+
+/// How long a batch that runs may go on at shutdown before it is given up.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+
+/// What became of something that commands may interrupt.
+pub(super) enum Interrupted<T> {
+    Done(T),
+    Abandoned,
+}
+
+/// How long a command leaves a running batch to end; `None`: as long as it takes.
+fn grace(command: &Command) -> Option<Duration> {
+    match command {
+        Command::Stop(within, _) => Some(*within),
+        Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
+        _ => None,
+    }
+}
+
+/// Runs `work` while commands queue up; a STOP or a shutdown among them sets a deadline.
+pub(super) async fn interruptible<T>(
+    work: impl Future<Output = T>,
+    commands: &mut UnboundedReceiver<Command>,
+    queue: &mut VecDeque<Command>,
+) -> Interrupted<T> {
+    tokio::pin!(work);
+    let far = Duration::from_secs(365 * 24 * 3600);
+    let soonest = queue.iter().filter_map(grace).min();
+    let deadline = tokio::time::sleep(soonest.unwrap_or(far));
+    tokio::pin!(deadline);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Interrupted::Done(done),
+            command = commands.recv() => {
+                let Some(command) = command else { return Interrupted::Abandoned };
+                if matches!(command, Command::Stalled) {
+                    return Interrupted::Abandoned;
+                }
+                if let Some(within) = grace(&command) {
+                    deadline.as_mut().reset(tokio::time::Instant::now() + within);
+                }
+                queue.push_back(command);
+            }
+            () = &mut deadline => return Interrupted::Abandoned,
+        }
+    }
+}
