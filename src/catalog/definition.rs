@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+use super::shape::Shape;
 use crate::types::SqlType;
 
 /// Options of a `WITH (…)` list, by their canonical snake_case name.
@@ -97,6 +98,9 @@ pub struct StreamDefinition {
     pub connector: Option<String>,
     /// Connector and format options.
     pub options: Options,
+    /// What `ALTER` made of the columns.
+    #[serde(default, skip_serializing_if = "Shape::is_original")]
+    pub shape: Shape,
 }
 
 /// `CREATE TABLE`.
@@ -108,6 +112,9 @@ pub struct TableDefinition {
     pub primary_key: Vec<String>,
     /// Options.
     pub options: Options,
+    /// What `ALTER` made of the columns.
+    #[serde(default, skip_serializing_if = "Shape::is_original")]
+    pub shape: Shape,
 }
 
 /// `CREATE MATERIALIZED VIEW`.
@@ -125,6 +132,9 @@ pub struct MaterializedViewDefinition {
     pub options: Options,
     /// Relations it reads, by name.
     pub depends_on: Vec<String>,
+    /// For the altered ones among them: the version of their columns that the query means.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, usize>,
 }
 
 /// `CREATE VIEW`.
@@ -136,6 +146,9 @@ pub struct ViewDefinition {
     pub columns: Vec<ColumnDefinition>,
     /// Relations it reads, by name.
     pub depends_on: Vec<String>,
+    /// For the altered ones among them: the version of their columns that the query means.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, usize>,
 }
 
 /// `CREATE SINK`.
@@ -149,6 +162,9 @@ pub struct SinkDefinition {
     pub connector: String,
     /// Connector and format options.
     pub options: Options,
+    /// The version of the columns that it delivers, where what it delivers was altered.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, usize>,
 }
 
 /// A pipeline's settings: the options of the views in it that concern the trigger loop.

@@ -40,9 +40,11 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
-use parts::EngineParts;
+use crate::dataflow::plan::ViewPlan;
+use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 use planning::{ViewRegistry, plan_object, unknown};
+pub(crate) use planning::{sink_query, versioned_name};
 pub use read::ReadContext;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
@@ -211,32 +213,49 @@ impl Engine {
         if !opened.is_ok_and(|s| *s == "failed") {
             return Ok(());
         }
-        let query = shared
-            .board
-            .lock()
-            .queries
-            .get(&object.name)
-            .cloned()
-            .unwrap_or_default();
-        let mut error = Error::new(
-            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            query
-                .exception
-                .unwrap_or_else(|| "the pipeline could not start".to_owned()),
-        );
-        if let Some(hint) = query.hint {
-            error = error.hint(hint);
-        }
+        let error = shared.failure();
         self.end_pipeline(shared).await?;
         self.inner.directory.views.write().remove(&object.name);
         Err(error)
     }
 
+    /// The plan of a view's operators, as it would run; `definitions` instead of the committed ones.
+    pub fn planned(
+        &self,
+        object: &CatalogObject,
+        plan: &LogicalPlan,
+        definitions: Option<Arc<dyn Definitions>>,
+    ) -> Result<ViewPlan> {
+        let mut parts = self.inner.parts.clone();
+        if let Some(definitions) = definitions {
+            parts.definitions = definitions;
+        }
+        plan_object(&parts, &self.inner.registry, object, plan)
+    }
+
+    /// A relation's columns, watermark or expectations were altered: a receiver starts over with
+    /// them, and so do the pipelines that read it, at a batch border.
+    pub async fn alter_relation(&self, object: &CatalogObject) -> Result<()> {
+        let receiver = self.inner.receivers.lock().remove(&object.name);
+        if let Some(receiver) = receiver {
+            receiver.stop().await;
+            self.create_stream(object).await?;
+        }
+        for shared in self.affected(&object.name) {
+            shared.ask(Command::Reopen).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a pipeline could read a relation, as far as its definition says.
+    pub fn check_source(&self, object: &CatalogObject) -> Result<()> {
+        opening::open_relation(&self.inner.parts, object, None, 0).map(drop)
+    }
+
     /// Checks that a plan can run as a view and describes its operators, without starting it:
     /// columns operator, detail, mode, state, retention (all text).
     pub fn explain(&self, object: &CatalogObject, plan: &LogicalPlan) -> Result<RecordBatch> {
-        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
-        let rows = planned.explain();
+        let rows = self.planned(object, plan, None)?.explain();
         let column = |f: &dyn Fn(&crate::dataflow::plan::ExplainRow) -> Option<String>| {
             Arc::new(rows.iter().map(f).collect::<StringArray>()) as _
         };
@@ -455,6 +474,31 @@ impl Engine {
         self.pipeline_by(kind, name)?.ask(Command::Start).await
     }
 
+    /// Returns once what was started runs; its error if it failed, 57014 if it takes longer.
+    pub async fn started(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
+        let pipelines = match kind {
+            ObjectKind::Stream => self.affected(name),
+            _ => vec![self.pipeline_by(kind, name)?],
+        };
+        for shared in pipelines {
+            let mut status = shared.status.subscribe();
+            let is_settled = |s: &&'static str| !matches!(*s, "starting" | "restoring");
+            let settled = status.wait_for(is_settled);
+            let Ok(settled) = tokio::time::timeout(within, settled).await else {
+                return Err(Error::with_kind(
+                    crate::error::ErrorKind::Cancelled,
+                    sqlstate::QUERY_CANCELED,
+                    format!("\"{name}\" did not start within {} ms", within.as_millis()),
+                )
+                .detail("It goes on starting."));
+            };
+            if settled.is_ok_and(|s| *s == "failed") {
+                return Err(shared.failure());
+            }
+        }
+        Ok(())
+    }
+
     /// Stops it at a batch border, within `within`.
     pub async fn stop(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
         if kind == ObjectKind::Stream {
@@ -525,21 +569,8 @@ impl Engine {
     }
 
     /// Reads a stream's rows by batch, everything that is there now (for `SELECT` on a stream).
+    /// `projection` counts its stored columns.
     pub async fn scan_stream(
-        &self,
-        name: &str,
-        projection: &[usize],
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let object = self
-            .inner
-            .parts
-            .definitions
-            .object(name)
-            .ok_or_else(|| unknown(name))?;
-        self.scan_object(&object, projection).await
-    }
-
-    async fn scan_object(
         &self,
         object: &CatalogObject,
         projection: &[usize],
@@ -553,7 +584,7 @@ impl Engine {
         let Some(SourceRange { start, end }) = range else {
             return Ok(futures::stream::empty().boxed());
         };
-        let all: Vec<usize> = (0..object.columns().len()).collect();
+        let all: Vec<usize> = (0..object.stored_columns().len()).collect();
         let decodes_text = opening::decodes_text(object);
         let read = if decodes_text { &all } else { projection };
         let chunks = source

@@ -220,12 +220,12 @@ impl Pipeline {
 
     /// Plans a view's query, or the query that feeds a sink over no materialized view.
     pub(super) async fn plan(&self, object: &CatalogObject) -> Result<ViewPlan> {
-        let query = match &object.definition {
-            Definition::MaterializedView(view) => view.query.clone(),
-            Definition::Sink(sink) => sink_query(&sink.from),
+        let (query, versions) = match &object.definition {
+            Definition::MaterializedView(view) => (view.query.clone(), &view.versions),
+            Definition::Sink(sink) => (sink_query(&sink.from), &sink.versions),
             _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
         };
-        let bound = self.parts.binder.bind(&query).await?;
+        let bound = self.parts.binder.bind(&query, versions).await?;
         plan_object(&self.parts, &self.registry, object, &bound)
     }
 
@@ -479,6 +479,7 @@ async fn open_slot(
         .object(relation)
         .ok_or_else(|| unknown(relation))?;
     let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
+    let object = object.with_stored_columns();
     let (watermark, expectations, options) = match &object.definition {
         Definition::Stream(s) => (
             s.watermark.clone(),

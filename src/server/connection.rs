@@ -234,12 +234,13 @@ where
                 .put(Message::EmptyQueryResponse(EmptyQueryResponse::new()));
         }
         let several = statements.len() > 1;
-        if several {
-            self.session.begin_implicit();
-        }
         let mut outcome = Ok(());
         for (statement, _) in &statements {
             self.set_deadline();
+            if several {
+                // After a COMMIT among them the next ones are an implicit transaction again.
+                self.session.begin_implicit();
+            }
             outcome = self.run_statement(statement).await;
             if outcome.is_err() {
                 break;

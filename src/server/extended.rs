@@ -289,7 +289,9 @@ where
     fn refuse_in_failed_transaction(&self, statement: &Statement) -> Result<()> {
         let ends = matches!(
             statement,
-            Statement::Commit | Statement::Rollback | Statement::RollbackToSavepoint(_)
+            Statement::Commit { .. }
+                | Statement::Rollback { .. }
+                | Statement::RollbackToSavepoint(_)
         );
         if self.session.transaction_status() == TransactionStatus::Failed && !ends {
             return Err(Error::new(

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::session::{
     CopyIn, CopyWriter, Notice, StatementDescription, StatementResult, TransactionStatus,
 };
-use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, Statement};
+use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, ForceQuote, Statement};
 use crate::types::SqlType;
 
 /// Statements are `NoOperation`s whose tag is the text; what they do:
@@ -163,6 +163,8 @@ impl SessionPort for Script {
                     delimiter: b'\t',
                     null: "\\N".into(),
                     header: false,
+                    header_match: false,
+                    force_quote: ForceQuote::Columns(Vec::new()),
                     quote: b'"',
                     escape: b'"',
                 },

@@ -169,6 +169,32 @@ impl Session {
         })
     }
 
+    /// As [`Self::fetch`], but the rows go nowhere.
+    pub(super) async fn move_cursor(
+        &mut self,
+        name: &str,
+        count: Option<u64>,
+    ) -> Result<StatementResult> {
+        let patience = self
+            .settings
+            .duration("tidemill.fetch_timeout")
+            .unwrap_or(Duration::ZERO);
+        let cursor = self.cursor(name)?;
+        let mut left = count.unwrap_or(u64::MAX);
+        let mut moved = 0;
+        // By the batch, so that a cursor's rest never is in memory at once.
+        while left > 0 {
+            cursor.fill(1, patience).await?;
+            let rows: u64 = cursor.take(left).iter().map(|b| b.num_rows() as u64).sum();
+            if rows == 0 {
+                break;
+            }
+            moved += rows;
+            left -= rows;
+        }
+        Ok(done(format!("MOVE {moved}")))
+    }
+
     pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<StatementResult> {
         let Some(name) = name else {
             self.cursors.get_mut().clear();

@@ -87,7 +87,13 @@ impl Session {
                 column,
                 comment,
             } => self.comment(*kind, name, column.as_deref(), comment.as_deref()),
-            Statement::Start(target) => self.start_running(target.as_ref()).await,
+            Statement::AlterRelation {
+                kind,
+                name,
+                if_exists,
+                actions,
+            } => self.alter_relation(*kind, name, *if_exists, actions).await,
+            Statement::Start(target, within) => self.start_running(target.as_ref(), *within).await,
             Statement::Stop(target, within) => self.stop_running(target.as_ref(), *within).await,
             Statement::Refresh(view) => self.refresh(view).await,
             Statement::Flush => {
@@ -131,6 +137,7 @@ impl Session {
                 self.declare_cursor(name, query, *hold).await
             }
             Statement::Fetch { name, count } => self.fetch(name, *count).await,
+            Statement::Move { name, count } => self.move_cursor(name, *count).await,
             Statement::CloseCursor(name) => self.close_cursor(name.as_deref()),
             Statement::Discard => self.discard(),
             Statement::NoOperation(tag) => Ok(done(*tag)),
@@ -188,7 +195,9 @@ fn writes(statement: &Statement) -> Option<&'static str> {
         Statement::CreateSecret { .. } => "CREATE SECRET",
         Statement::AlterSecret { .. } => "ALTER SECRET",
         Statement::Drop { .. } => "DROP",
-        Statement::AlterOptions { .. } | Statement::Rename { .. } => "ALTER",
+        Statement::AlterOptions { .. }
+        | Statement::AlterRelation { .. }
+        | Statement::Rename { .. } => "ALTER",
         Statement::Comment { .. } => "COMMENT",
         _ => return None,
     })

@@ -26,6 +26,7 @@ mod show;
 mod subscribe;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod work;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut, Visitor, VisitorMut};
 
+use super::versions;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
@@ -263,7 +264,8 @@ pub(super) async fn plan_view_query(
     object: &CatalogObject,
 ) -> Result<LogicalPlan> {
     let query = parse_query(text)?;
-    let plan = plan_statement(state, query_statement(&query))
+    let planned = plan_statement(state, query_statement(&query));
+    let plan = versions::meaning(&versions::kept(object), planned)
         .await
         .map_err(|e| e.context(format!("view \"{}\"", object.name)))?;
     with_columns(plan, object.columns())

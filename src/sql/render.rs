@@ -188,6 +188,7 @@ mod tests {
                         expectations: s.expectations,
                         connector: s.connector,
                         options: s.options,
+                        shape: Default::default(),
                     }),
                 ),
                 Statement::CreateTable(t) => (
@@ -196,6 +197,7 @@ mod tests {
                         columns: t.columns,
                         primary_key: t.primary_key,
                         options: t.options,
+                        shape: Default::default(),
                     }),
                 ),
                 Statement::CreateSink(k) => (
@@ -205,6 +207,7 @@ mod tests {
                         pipeline: "p".into(),
                         connector: k.connector,
                         options: k.options,
+                        versions: Default::default(),
                     }),
                 ),
                 other => panic!("{other:?}"),

@@ -75,6 +75,17 @@ pub enum Statement {
         /// options to put back to their defaults
         reset: Vec<String>,
     },
+    /// `ALTER STREAM|TABLE name …`: columns, watermark, expectations
+    AlterRelation {
+        /// what
+        kind: ObjectKind,
+        /// name
+        name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// what to do, in order
+        actions: Vec<AlterAction>,
+    },
     /// `ALTER kind name RENAME TO new`
     Rename {
         /// what
@@ -95,8 +106,8 @@ pub enum Statement {
         /// text; `None` removes it
         comment: Option<String>,
     },
-    /// `START kind name` / `START ALL` (`None`)
-    Start(Option<(ObjectKind, String)>),
+    /// `START kind name [WITHIN …]` / `START ALL` (`None`)
+    Start(Option<(ObjectKind, String)>, Option<Duration>),
     /// `STOP kind name [WITHIN …]` / `STOP ALL` (`None`)
     Stop(Option<(ObjectKind, String)>, Option<Duration>),
     /// `REFRESH MATERIALIZED VIEW v`
@@ -143,9 +154,15 @@ pub enum Statement {
         read_only: bool,
     },
     /// `COMMIT` / `END`
-    Commit,
+    Commit {
+        /// `AND CHAIN`
+        chain: bool,
+    },
     /// `ROLLBACK` / `ABORT`
-    Rollback,
+    Rollback {
+        /// `AND CHAIN`
+        chain: bool,
+    },
     /// `SAVEPOINT s`
     Savepoint(String),
     /// `RELEASE [SAVEPOINT] s`
@@ -216,6 +233,51 @@ pub enum ObjectKind {
     Pipeline,
     /// `SECRET`
     Secret,
+}
+
+/// One action of `ALTER STREAM|TABLE`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AlterAction {
+    /// `ADD [COLUMN] [IF NOT EXISTS] c type …`
+    AddColumn {
+        /// the column
+        column: ColumnDefinition,
+        /// `IF NOT EXISTS`
+        if_not_exists: bool,
+    },
+    /// `DROP [COLUMN] [IF EXISTS] c [CASCADE]`
+    DropColumn {
+        /// name
+        name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// `CASCADE`
+        cascade: bool,
+    },
+    /// `RENAME [COLUMN] a TO b [FROM 'c']`
+    RenameColumn {
+        /// name until now
+        name: String,
+        /// name from now on
+        new_name: String,
+        /// the name under which the source sends it, if that is not the new one
+        sent_as: Option<String>,
+    },
+    /// `ALTER [COLUMN] c SET NOT NULL` / `DROP NOT NULL` (true)
+    SetNullable(String, bool),
+    /// `ALTER [COLUMN] c SET DEFAULT e` / `DROP DEFAULT` (`None`)
+    SetDefault(String, Option<String>),
+    /// `ALTER WATERMARK FOR c AS e` / `DROP WATERMARK` (`None`)
+    SetWatermark(Option<WatermarkDefinition>),
+    /// `ADD CONSTRAINT n EXPECT …`
+    AddExpectation(ExpectationDefinition),
+    /// `DROP CONSTRAINT [IF EXISTS] n`
+    DropConstraint {
+        /// name
+        name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
+    },
 }
 
 /// `CREATE STREAM`.
@@ -337,10 +399,23 @@ pub struct CopyStatement {
     pub null: String,
     /// header line
     pub header: bool,
+    /// its names must be those of the columns (`HEADER match`)
+    pub header_match: bool,
+    /// CSV columns whose values are always quoted
+    pub force_quote: ForceQuote,
     /// CSV quote
     pub quote: u8,
     /// CSV escape
     pub escape: u8,
+}
+
+/// `FORCE_QUOTE` of `COPY … TO`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForceQuote {
+    /// `*`
+    All,
+    /// these columns; none where it was not said
+    Columns(Vec<String>),
 }
 
 /// What `COPY` reads or writes.

@@ -44,6 +44,7 @@ fn object(options: &[(&str, &str)]) -> CatalogObject {
             expectations: vec![],
             connector: Some("files".into()),
             options,
+            shape: Default::default(),
         }),
     }
 }

@@ -42,6 +42,7 @@ fn open(
             expectations: vec![],
             connector: Some("generator".into()),
             options: options.clone(),
+            shape: Default::default(),
         }),
     };
     GeneratorSource::open(&object, &options, &ConnectorEnvironment::new(None, clock))

@@ -50,6 +50,7 @@ fn source(options: &[(&str, &str)]) -> Result<KafkaSource> {
             expectations: vec![],
             connector: Some("kafka".into()),
             options: options.clone(),
+            shape: Default::default(),
         }),
     };
     let environment = ConnectorEnvironment::new(None, SystemClock::shared());

@@ -34,6 +34,7 @@ fn object(options: &[(&str, &str)], sql_type: SqlType) -> CatalogObject {
             expectations: vec![],
             connector: Some("socket".into()),
             options,
+            shape: Default::default(),
         }),
     }
 }

@@ -267,6 +267,23 @@ impl ViewPlan {
         }
     }
 
+    /// Names relations and their columns as the sources do: `map` gets the name under which the
+    /// plan scans a relation, puts other numbers for its columns, and returns the relation's name.
+    pub(crate) fn map_inputs(&mut self, map: impl Fn(&str, &mut Vec<usize>) -> String) {
+        for (node, description) in self.nodes.iter_mut().zip(&mut self.descriptions) {
+            if let NodeKind::Input {
+                relation,
+                projection,
+            } = &mut node.kind
+            {
+                *relation = map(relation, projection);
+                node.detail.clone_from(relation);
+                description.detail.clone_from(relation);
+            }
+        }
+        self.inputs = inputs_of(&self.nodes);
+    }
+
     /// Index of the node that gives the view's rows.
     pub(crate) fn root(&self) -> usize {
         self.nodes.len() - 1

@@ -4,8 +4,10 @@
 //! A definition that cannot run is refused here, before it is staged.
 
 mod alter;
+mod columns;
 mod create;
 mod drop;
+mod readers;
 mod views;
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::rowset::done;
 use super::super::work::Action;
-use super::super::{Session, StatementResult, binding, planning};
+use super::super::{Session, StatementResult, binding, planning, versions};
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
 use crate::catalog::definition::{
@@ -47,6 +47,7 @@ impl Session {
         let definition = Definition::View(ViewDefinition {
             query: create.query_text.clone(),
             columns: bound.columns,
+            versions: versions::present(&snapshot, &bound.depends_on),
             depends_on: bound.depends_on,
         });
         match existing {
@@ -158,6 +159,7 @@ impl Session {
                 emit: create.emit,
                 pipeline: pipeline.clone(),
                 options: own,
+                versions: versions::present(&self.definitions(), &bound.depends_on),
                 depends_on: bound.depends_on,
             }),
         );
@@ -329,6 +331,7 @@ impl Session {
         let plan = planning::analyzed(&state, plan)?;
         let columns = planning::columns_of(&plan, names)?;
         let plan = planning::with_columns(plan, &columns)?;
+        let plan = versions::in_scan_names(plan)?;
         let reads = planning::relations_read(&state, statement)?;
         Ok(Bound {
             plan,
@@ -363,7 +366,7 @@ impl Session {
         let Definition::MaterializedView(view) = &object.definition else {
             return Err(wrong_kind(object, ObjectKind::MaterializedView));
         };
-        binding::bind_text(&self.planning_state(), &view.query)
+        binding::bind_text(&self.planning_state(), &view.query, &view.versions)
             .await
             .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
     }

@@ -45,6 +45,8 @@ pub use relation::TableRelation;
 pub use target::CatalogLookup;
 pub use transaction::{Transaction, TransactionMark};
 
+pub(in crate::session) use plan::parse_expression;
+
 use crate::error::Result;
 use crate::sql::statement::Statement;
 use plan::Planning;

@@ -184,7 +184,7 @@ pub(super) fn select_of(query: &mut ast::Query) -> Result<&mut ast::Select> {
 }
 
 /// Parses an expression that a definition holds.
-pub(super) fn parse_expression(text: &str) -> Result<ast::Expr> {
+pub(in crate::session) fn parse_expression(text: &str) -> Result<ast::Expr> {
     Parser::new(&PostgreSqlDialect {})
         .try_with_sql(text)
         .and_then(|mut parser| parser.parse_expr())

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::ScalarValue;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 
+use super::values::{Cell, cells_to_arrays};
 use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
-use crate::catalog::definition::CatalogObject;
+use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::error::{Error, Result};
 use crate::log::tables::TableStore;
@@ -22,8 +23,10 @@ use crate::session::rowset::done;
 use crate::session::{
     CopyIn, CopyWriter, Session, StatementDescription, StatementResult, planning,
 };
+use crate::sql::functions::texts::write_column;
 use crate::sql::statement::{CopyStatement, Statement};
 use crate::types::SqlType;
+use crate::values::OutputSettings;
 
 /// Plans as the session plans its queries.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +97,42 @@ impl Session {
     ) -> Result<StatementResult> {
         self.change_rows(Change::Delete(statement), parameters)
             .await
+    }
+
+    /// The text of what a column's default gives now; `None` for NULL. 0A000 for one that differs
+    /// from row to row.
+    pub(in crate::session) async fn default_value_text(
+        &mut self,
+        column: &ColumnDefinition,
+    ) -> Result<Option<String>> {
+        let state = self.planning_state();
+        if let Some(default) = &column.default {
+            let expression = state.create_logical_expr(default, &DFSchema::empty())?;
+            if expression.is_volatile() {
+                return Err(
+                    Error::unsupported("a value that differs from row to row cannot be added")
+                        .hint("Add the column without DEFAULT, UPDATE the rows, then say ALTER COLUMN … SET DEFAULT …."),
+                );
+            }
+        }
+        let mut transaction = Transaction::begin(&self.parts.tables)?;
+        let catalog = lookup(self.definitions());
+        let dml = DmlContext {
+            state: &state,
+            planner: &SessionPlanner,
+            catalog: &catalog,
+            transaction: &mut transaction,
+            parameters: &[],
+        };
+        let cells = vec![vec![Cell::Default]];
+        let arrays = cells_to_arrays(&dml.planning(), &[column], cells).await?;
+        let values = arrays
+            .first()
+            .ok_or_else(|| Error::internal("a default that gives no value"))?;
+        let field = Arc::new(column.sql_type.to_field(&column.name, true));
+        let text = write_column(values, &field, &OutputSettings::default())?;
+        let text = text.as_string::<i32>();
+        Ok(text.is_valid(0).then(|| text.value(0).to_owned()))
     }
 
     pub(in crate::session) async fn truncate(

@@ -54,6 +54,7 @@ fn table(name: &str, oid: u32, key: &[&str], columns: Vec<ColumnDefinition>) -> 
         columns,
         primary_key: key.iter().map(|k| (*k).to_owned()).collect(),
         options: BTreeMap::new(),
+        shape: Default::default(),
     });
     object(name, oid, definition)
 }
@@ -78,6 +79,7 @@ fn definitions() -> Vec<Arc<CatalogObject>> {
             }],
             connector: connector.map(str::to_owned),
             options: BTreeMap::new(),
+            shape: Default::default(),
         })
     };
     vec![

@@ -322,7 +322,7 @@ fn primary_key(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
 
 fn two_keys(cursor: &Cursor) -> Error {
     Error::new(
-        sqlstate::INVALID_OBJECT_DEFINITION,
+        sqlstate::INVALID_TABLE_DEFINITION,
         "multiple primary keys are not allowed",
     )
     .position(cursor.position())
@@ -371,6 +371,23 @@ fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
     Ok(())
 }
 
+/// The column of `ADD COLUMN`.
+pub(super) fn added_column(cursor: &mut Cursor) -> Result<ColumnDefinition> {
+    let position = cursor.position();
+    let mut body = Body::default();
+    column(cursor, &mut body)?;
+    if !body.primary_key.is_empty() {
+        return Err(
+            Error::unsupported("a primary key cannot be added to a table")
+                .hint("Create a new table with the key, and INSERT the rows into it.")
+                .position(position),
+        );
+    }
+    body.columns
+        .pop()
+        .ok_or_else(|| Error::internal("a column that is none"))
+}
+
 /// A type; `STRUCT<…>` is ours, the rest sqlparser's.
 pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
     let position = cursor.position();
@@ -396,7 +413,7 @@ pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
 }
 
 /// `WATERMARK FOR column AS column [- delay]`
-fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
+pub(super) fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
     cursor.expect("WATERMARK FOR")?;
     let column = cursor.identifier()?;
     cursor.expect("AS")?;
@@ -438,7 +455,7 @@ fn watermark_delay(column: &str, expression: &Expr) -> Option<i64> {
 }
 
 /// `EXPECT (condition) [ON VIOLATION DROP ROW | FAIL UPDATE | KEEP ROW]`
-fn expectation(cursor: &mut Cursor, name: String) -> Result<ExpectationDefinition> {
+pub(super) fn expectation(cursor: &mut Cursor, name: String) -> Result<ExpectationDefinition> {
     cursor.expect("EXPECT")?;
     cursor.expect_token(&Token::LParen)?;
     let start = cursor.offset();

@@ -229,10 +229,10 @@ fn drops_alters_comments() {
 fn running() {
     let minute = Some(Duration::from_secs(60));
     for (sql, expected) in [
-        ("START ALL", Statement::Start(None)),
+        ("START ALL", Statement::Start(None, None)),
         (
             "START PIPELINE p",
-            Statement::Start(Some((ObjectKind::Pipeline, "p".into()))),
+            Statement::Start(Some((ObjectKind::Pipeline, "p".into())), None),
         ),
         (
             "STOP MATERIALIZED VIEW v WITHIN INTERVAL '60 seconds'",
@@ -383,10 +383,13 @@ fn transactions() {
             "START TRANSACTION READ WRITE NOT DEFERRABLE",
             Statement::Begin { read_only: false },
         ),
-        ("COMMIT WORK", Statement::Commit),
-        ("END", Statement::Commit),
-        ("ROLLBACK AND NO CHAIN", Statement::Rollback),
-        ("ABORT TRANSACTION", Statement::Rollback),
+        ("COMMIT WORK", Statement::Commit { chain: false }),
+        ("END AND CHAIN", Statement::Commit { chain: true }),
+        (
+            "ROLLBACK AND NO CHAIN",
+            Statement::Rollback { chain: false },
+        ),
+        ("ABORT TRANSACTION", Statement::Rollback { chain: false }),
         ("SAVEPOINT \"S\"", Statement::Savepoint("S".into())),
         (
             "RELEASE SAVEPOINT s",
