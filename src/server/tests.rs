@@ -19,7 +19,7 @@ use crate::catalog::pg_catalog::backends::{Backend, Backends};
 use crate::clock::ManualClock;
 use crate::error::{Error, Result};
 use crate::session::{
-    CopyIn, CopyWriter, Notice, StatementDescription, StatementResult, TransactionStatus,
+    CopyIn, CopyWriter, Notice, Parameter, StatementDescription, StatementResult, TransactionStatus,
 };
 use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, ForceQuote, Statement};
 use crate::types::SqlType;
@@ -122,7 +122,7 @@ impl SessionPort for Script {
     async fn execute(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let Statement::NoOperation(text) = statement else {
             return Err(Error::internal("not scripted"));
@@ -151,7 +151,7 @@ impl SessionPort for Script {
             }
             None if *text == "forever" => rows(vec![batch(vec![7])], true),
             None if *text == "sleep" => std::future::pending().await,
-            None if *text == "echo" => match &parameters[0] {
+            None if *text == "echo" => match &parameters[0].value {
                 ScalarValue::Int64(Some(n)) => rows(vec![batch(vec![*n])], false),
                 other => return Err(Error::internal(format!("{other:?}"))),
             },
@@ -176,6 +176,12 @@ impl SessionPort for Script {
             },
         })
     }
+
+    fn cursor_columns(&mut self, _name: &str) -> Option<SchemaRef> {
+        None
+    }
+
+    fn close_portal(&mut self, _cursor: &str) {}
 
     fn begin_implicit(&mut self) {
         self.log.lock().push("begin implicit".into());

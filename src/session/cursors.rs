@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 
 use super::query::RowStream;
 use super::rowset::done;
-use super::{Session, StatementResult};
+use super::{Parameter, Session, StatementResult};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
 
@@ -102,6 +102,7 @@ impl Session {
         name: &str,
         query: &Statement,
         hold: bool,
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let is_subscription = matches!(query, Statement::Subscribe(_));
         if !hold && !self.block.is_explicit() {
@@ -118,7 +119,7 @@ impl Session {
             ));
         }
         let (schema, rows) = match query {
-            Statement::Query(query) => self.start_query(query, &[]).await?,
+            Statement::Query(query) => self.start_query(query, parameters).await?,
             Statement::Subscribe(subscribe) => self.start_subscription(subscribe).await?,
             _ => {
                 return Err(Error::unsupported("a cursor reads a query or a SUBSCRIBE"));
@@ -136,6 +137,16 @@ impl Session {
             },
         );
         Ok(done("DECLARE CURSOR"))
+    }
+
+    /// Columns of an open cursor, which is a portal of the protocol too; `None`: there is none.
+    pub fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {
+        self.cursors.get_mut().get(name).map(Cursor::schema)
+    }
+
+    /// The protocol's Close of a cursor; one that is not there is closed already.
+    pub fn close_portal(&mut self, name: &str) {
+        self.cursors.get_mut().remove(name);
     }
 
     pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor> {

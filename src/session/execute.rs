@@ -1,9 +1,7 @@
 //! One place that says which part of the session runs which statement.
 
-use datafusion::common::ScalarValue;
-
 use super::rowset::{done, text_rows};
-use super::{Session, StatementResult};
+use super::{Parameter, Session, StatementResult};
 use crate::error::{Error, Result};
 use crate::sql::statement::Statement;
 
@@ -26,7 +24,7 @@ impl Session {
     pub(super) async fn dispatch(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         self.enter_scope();
         if let Some(what) = writes(statement) {
@@ -41,6 +39,9 @@ impl Session {
             Statement::Copy(copy) => self.copy(copy).await,
             Statement::Explain(explained) => self.explain(explained, parameters).await,
             Statement::Subscribe(subscribe) => self.subscribe(subscribe).await,
+            Statement::DeclareCursor { name, query, hold } => {
+                self.declare_cursor(name, query, *hold, parameters).await
+            }
             Statement::Execute { name, arguments } => {
                 Box::pin(self.execute_prepared(name, arguments)).await
             }
@@ -133,9 +134,6 @@ impl Session {
             }
             Statement::Prepare { name, statement } => self.prepare(name, statement),
             Statement::Deallocate(name) => self.deallocate(name.as_deref()),
-            Statement::DeclareCursor { name, query, hold } => {
-                self.declare_cursor(name, query, *hold).await
-            }
             Statement::Fetch { name, count } => self.fetch(name, *count).await,
             Statement::Move { name, count } => self.move_cursor(name, *count).await,
             Statement::CloseCursor(name) => self.close_cursor(name.as_deref()),

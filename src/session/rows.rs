@@ -59,7 +59,13 @@ impl SharedRows {
         Ok(Arc::new(TableRelation::new(object, view)?))
     }
 
-    fn view(&self, store: &Arc<TableStore>) -> Result<TablesView> {
+    /// The rest of the statement sees this.
+    pub fn see(&self, view: &TablesView) {
+        self.state.lock().view = Some(view.clone());
+    }
+
+    /// What the running statement sees.
+    pub fn view(&self, store: &Arc<TableStore>) -> Result<TablesView> {
         let mut state = self.state.lock();
         if let Some(view) = &state.view {
             return Ok(view.clone());

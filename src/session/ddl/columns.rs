@@ -23,7 +23,7 @@ use crate::catalog::definition::{
     WatermarkDefinition,
 };
 use crate::catalog::snapshot::{kind_keyword, kind_name};
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result, Subject, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::statement::{AlterAction, ObjectKind, Statement};
 
@@ -285,6 +285,11 @@ fn contains_nulls(column: &str, relation: &str) -> Error {
         sqlstate::NOT_NULL_VIOLATION,
         format!("column \"{column}\" of relation \"{relation}\" contains null values"),
     )
+    .about(Subject {
+        table: relation.to_owned(),
+        column: Some(column.to_owned()),
+        constraint: None,
+    })
 }
 
 fn is_key(object: &CatalogObject, column: &str) -> bool {

@@ -49,7 +49,8 @@ impl Session {
             return Ok(Existing::None);
         };
         if if_not_exists {
-            self.notice(format!("relation \"{name}\" already exists, skipping"));
+            let message = format!("relation \"{name}\" already exists, skipping");
+            self.notice_as(sqlstate::DUPLICATE_TABLE, message);
             return Ok(Existing::Skip);
         }
         if or_replace {

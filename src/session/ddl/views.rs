@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 
+use super::super::parameters::placeholders;
 use super::super::rowset::done;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, binding, planning, versions};
@@ -319,7 +320,7 @@ impl Session {
     /// Plans a view's query and finds what it reads.
     async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
         let statement = planning::query_statement(query);
-        if let Some(number) = planning::placeholders(&statement)?.first() {
+        if let Some(number) = placeholders(&statement)?.first() {
             return Err(Error::new(
                 sqlstate::UNDEFINED_PARAMETER,
                 format!("there is no parameter ${number}"),

@@ -18,7 +18,7 @@ use super::values::{Cell, cells_to_arrays, origin_of};
 use super::{DmlContext, DmlResult};
 use crate::catalog::definition::{ColumnDefinition, Definition, OnViolation};
 use crate::dataflow::change::ChangeBatch;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result, Subject, sqlstate};
 use crate::log::tables::codec::Encoded;
 use crate::log::tables::layout::{TableLayout, decode_count, encode_count};
 use crate::log::tables::overlay::{Layer, OverlayEntry};
@@ -621,7 +621,12 @@ async fn check_expectations(
                         target.object.name, expectation.name
                     ),
                 )
-                .detail(format!("Failing row contains ({text}).")));
+                .detail(format!("Failing row contains ({text})."))
+                .about(Subject {
+                    table: target.object.name.clone(),
+                    column: None,
+                    constraint: Some(expectation.name.clone()),
+                }));
             }
             before += holds.len();
         }

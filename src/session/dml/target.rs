@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor};
 
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result, Subject, sqlstate};
 use crate::log::tables::layout::TableLayout;
 use crate::sql::functions::texts::write_column;
 use crate::types::SqlType;
@@ -153,7 +153,12 @@ impl Target {
                 self.columns()[column].name,
                 self.object.name
             ),
-        );
+        )
+        .about(Subject {
+            table: self.object.name.clone(),
+            column: Some(self.columns()[column].name.clone()),
+            constraint: None,
+        });
         match self.row_text(columns, row) {
             Ok(text) => error.detail(format!("Failing row contains ({text}).")),
             Err(_) => error,
@@ -162,13 +167,16 @@ impl Target {
 
     /// `duplicate key value violates unique constraint "t_pkey"`.
     pub fn unique_violation(&self, rows: &RecordBatch, row: usize) -> Error {
+        let constraint = format!("{}_pkey", self.object.name);
         let error = Error::new(
             sqlstate::UNIQUE_VIOLATION,
-            format!(
-                "duplicate key value violates unique constraint \"{}_pkey\"",
-                self.object.name
-            ),
-        );
+            format!("duplicate key value violates unique constraint \"{constraint}\""),
+        )
+        .about(Subject {
+            table: self.object.name.clone(),
+            column: None,
+            constraint: Some(constraint),
+        });
         let Some(layout) = &self.layout else {
             return error;
         };

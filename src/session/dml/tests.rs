@@ -12,6 +12,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use datafusion::common::ScalarValue;
+
 use super::*;
 use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, ExpectationDefinition, OnViolation,
@@ -159,6 +161,8 @@ impl Database {
         sql: &str,
         parameters: &[ScalarValue],
     ) -> Result<DmlResult> {
+        let parameters: Vec<Parameter> =
+            parameters.iter().cloned().map(Parameter::untyped).collect();
         transaction.begin_statement()?;
         let context = self.context(transaction);
         let state = context.state();
@@ -168,7 +172,7 @@ impl Database {
             planner: &PlainPlanner,
             catalog: &catalog,
             transaction,
-            parameters,
+            parameters: &parameters,
         };
         let statement = Parser::parse_sql(&PostgreSqlDialect {}, sql)
             .unwrap()

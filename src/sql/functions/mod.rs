@@ -9,6 +9,7 @@ pub mod format;
 pub mod numbers;
 pub mod patterns;
 pub(crate) mod rounding;
+pub mod sized;
 pub(crate) mod sums;
 pub(crate) mod texts;
 pub mod times;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(uuids::functions());
     functions.extend(characters::functions());
     functions.extend(version::functions());
+    functions.extend(sized::functions());
     functions.push(rounding::round());
     functions
 }

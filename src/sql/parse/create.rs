@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{if_not_exists, skip_rest, unsupported};
+use super::{if_not_exists, skip_rest, unsupported, view_query};
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
 };
@@ -188,7 +188,7 @@ fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement>
     let column_names = optional_column_names(cursor)?;
     let given = with_options(cursor)?;
     cursor.expect("AS")?;
-    let (query, query_text) = cursor.query()?;
+    let (query, query_text) = view_query(cursor)?;
     if cursor.sees("WITH NO DATA") {
         return Err(unsupported(cursor, "WITH NO DATA"));
     }
@@ -211,7 +211,7 @@ fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
     let name = cursor.object_name()?;
     let column_names = optional_column_names(cursor)?;
     cursor.expect("AS")?;
-    let (query, query_text) = cursor.query()?;
+    let (query, query_text) = view_query(cursor)?;
     if cursor.sees("WITH") {
         return Err(unsupported(cursor, "WITH CHECK OPTION"));
     }
