@@ -176,6 +176,9 @@ pub struct PipelineDefinition {
     pub options: Options,
     /// `STOP` was said: it stays stopped over restarts.
     pub stopped: bool,
+    /// Where its checkpoint lay before it was told to be elsewhere, until it has been moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_location: Option<String>,
 }
 
 /// The kinds of named relations.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::arrow::array::{RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -49,9 +49,7 @@ pub(crate) use planning::{sink_query, versioned_name};
 pub use read::ReadContext;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
-
-/// How long STOP waits for a running batch unless it says otherwise.
-pub const DEFAULT_STOP_WITHIN: Duration = Duration::from_secs(60);
+pub use subscribe::{SubscribeFrom, Subscription};
 
 /// All pipelines of a database. Cheap to clone.
 #[derive(Clone)]
@@ -376,6 +374,13 @@ impl Engine {
         Ok(())
     }
 
+    /// The checkpoint location that a pipeline has by these options.
+    pub fn checkpoint_location(&self, pipeline: &str, options: &Options) -> Result<String> {
+        let settings = PipelineSettings::read(options)?;
+        let parts = &self.inner.parts;
+        Ok(opening::location_of(parts, pipeline, &settings))
+    }
+
     /// Changed options take effect at the next batch. `options` are the object's whole options.
     pub async fn alter_options(
         &self,
@@ -664,8 +669,18 @@ impl Engine {
         snapshot: bool,
         progress: bool,
         after_batch: Option<u64>,
-    ) -> Result<(SchemaRef, BoxStream<'static, Result<CommittedChanges>>)> {
+    ) -> Result<Subscription> {
         let shared = self.inner.directory.pipeline_of(name)?;
         subscribe::subscribe(&shared, name, snapshot, progress, after_batch)
+    }
+
+    /// Changes of a stream or table, as its source gives them. What lies in the durable log is
+    /// numbered by its commits; what comes from a connector is counted from 0.
+    pub async fn subscribe_to_source(
+        &self,
+        object: &CatalogObject,
+        from: SubscribeFrom,
+    ) -> Result<BoxStream<'static, Result<CommittedChanges>>> {
+        subscribe::subscribe_to_source(&self.inner.parts, object, from).await
     }
 }

@@ -14,10 +14,11 @@ use super::intake::{SourceSlot, compile_expectations};
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
 use super::planning::{layout_of, plan_object, sink_query, state_name, unknown};
-use super::settings::read_limits;
+use super::settings::{PipelineSettings, read_limits};
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::load::RunLoader;
+use crate::checkpoint::relocate::relocate;
 use crate::checkpoint::{
     Checkpoint, CheckpointLocation, CommitEntry, Expectation, Identity, OffsetEntry, Resume,
     ResumePoint,
@@ -152,6 +153,7 @@ impl Pipeline {
             dataflow.add_view(plan)?;
             views.push(entry);
         }
+        self.finish_move().await?;
         let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
         for note in &resume.notes {
             self.event("recovered", serde_json::json!({ "note": note }));
@@ -246,17 +248,19 @@ impl Pipeline {
 
     /// Where this pipeline's checkpoint lies.
     pub(super) fn location(&self) -> String {
-        self.settings
-            .checkpoint_location
-            .clone()
-            .unwrap_or_else(|| {
-                let dir = self
-                    .parts
-                    .data_dir
-                    .join("checkpoints")
-                    .join(file_name(&self.shared.name));
-                dir.to_string_lossy().into_owned()
-            })
+        location_of(&self.parts, &self.shared.name, &self.settings)
+    }
+
+    /// A move of the checkpoint that a crash cut short is brought to its end.
+    async fn finish_move(&self) -> Result<()> {
+        let definition = self.parts.definitions.pipeline(&self.shared.name);
+        let to = self.location();
+        match definition.and_then(|d| d.previous_location) {
+            Some(from) if from != to => {
+                relocate(&from, &to, self.shared.id, &self.parts.clock).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens the checkpoint and the local state, and brings the state to the last commit. The local
@@ -555,6 +559,18 @@ pub(super) fn decodes_text(object: &CatalogObject) -> bool {
             "parquet".to_owned(),
         ));
     has_payload && !is_columnar
+}
+
+/// Where the checkpoint of a pipeline with these settings lies.
+pub(super) fn location_of(
+    parts: &EngineParts,
+    pipeline: &str,
+    settings: &PipelineSettings,
+) -> String {
+    settings.checkpoint_location.clone().unwrap_or_else(|| {
+        let dir = parts.data_dir.join("checkpoints").join(file_name(pipeline));
+        dir.to_string_lossy().into_owned()
+    })
 }
 
 /// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.

@@ -30,13 +30,19 @@ use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
 use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::relocate::relocate;
 use crate::connectors::SourceOffset;
 use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::StateStore;
 
 /// How long a batch that runs may go on at shutdown before it is given up.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// The same when the pipeline is dropped: what the batch would commit goes with it.
+const DROP_GRACE: Duration = Duration::from_millis(500);
+/// How long a checkpoint's store may take to be let go of: a store that does not answer must not
+/// hold up a DROP or a shutdown. The lease then runs out by itself.
+const STORE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A view of the pipeline.
 pub(super) struct ViewEntry {
@@ -130,7 +136,8 @@ enum Interrupted<T> {
 fn grace(command: &Command) -> Option<Duration> {
     match command {
         Command::Stop(within, _) => Some(*within),
-        Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
+        Command::Shutdown(true, _) => Some(DROP_GRACE),
+        Command::Shutdown(false, _) => Some(SHUTDOWN_GRACE),
         _ => None,
     }
 }
@@ -472,7 +479,7 @@ impl Pipeline {
                 reply.send(Ok(())).ok();
             }
             Command::SetOptions(options, reply) => {
-                let answer = self.change_settings(&options);
+                let answer = self.change_settings(&options, phase).await;
                 reply.send(answer).ok();
             }
             Command::Flush(true, reply) if matches!(phase, Phase::Stopped) => {
@@ -511,17 +518,63 @@ impl Pipeline {
         None
     }
 
-    /// Takes over changed options; the checkpoint stays where it is.
-    fn change_settings(&mut self, options: &Options) -> Result<()> {
+    /// Takes over changed options. A checkpoint that is to be elsewhere is moved: everything is let
+    /// go of, and opened again over the new location.
+    async fn change_settings(&mut self, options: &Options, phase: &mut Phase) -> Result<()> {
         let settings = PipelineSettings::read(options)?;
-        if settings.checkpoint_location != self.settings.checkpoint_location {
-            return Err(
-                Error::unsupported("the checkpoint of a pipeline cannot be moved")
-                    .detail(format!("It lies at {}.", self.location()))
-                    .hint("DROP the view and create it with the other checkpoint_location."),
+        if settings.checkpoint_location == self.settings.checkpoint_location {
+            self.settings = settings;
+            return Ok(());
+        }
+        let from = self.location();
+        self.abandon_commit().await;
+        self.let_go();
+        self.let_go_of_store(false).await?;
+        let before = std::mem::replace(&mut self.settings, settings);
+        let to = self.location();
+        let moved = relocate(&from, &to, self.shared.id, &self.parts.clock).await;
+        match &moved {
+            Ok(()) => self.event("moved", json!({ "from": from, "to": to })),
+            Err(_) => self.settings = before,
+        }
+        if !matches!(phase, Phase::Stopped) {
+            self.attempt = 0;
+            self.error = None;
+            *phase = Phase::Opening;
+        }
+        moved
+    }
+
+    /// Closes the checkpoint that was let go of, or archives it, within [`STORE_PATIENCE`].
+    async fn let_go_of_store(&mut self, archive: bool) -> Result<()> {
+        let Some(checkpoint) = self.closing.take() else {
+            return Ok(());
+        };
+        let work = async {
+            let checkpoint = Checkpoint::clone(&checkpoint);
+            match archive {
+                true => checkpoint.archive().await.map(drop),
+                false => {
+                    checkpoint.close().await;
+                    Ok(())
+                }
+            }
+        };
+        let failure = match tokio::time::timeout(STORE_PATIENCE, work).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if error.kind() != ErrorKind::Transient => return Err(error),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "its store does not answer".to_owned(),
+        };
+        let location = self.location();
+        tracing::warn!(pipeline = %self.shared.name, location, failure, "a checkpoint was left as it is");
+        if archive {
+            let note = "The checkpoint could not be archived and was left where it is.";
+            self.event(
+                "dropped",
+                json!({ "note": note, "location": location, "error": failure }),
             );
         }
-        self.settings = settings;
         Ok(())
     }
 
@@ -529,17 +582,13 @@ impl Pipeline {
     async fn end(&mut self, archive: bool) -> Result<()> {
         self.abandon_commit().await;
         self.let_go();
-        let checkpoint = self.closing.take();
+        let was_open = self.closing.is_some();
         self.state = None;
         self.sinks.clear();
         self.tell("stopped");
-        match &checkpoint {
-            Some(checkpoint) if archive => {
-                Checkpoint::clone(checkpoint).archive().await?;
-            }
-            Some(checkpoint) => Checkpoint::clone(checkpoint).close().await,
-            None if archive => self.set_checkpoint_aside()?,
-            None => {}
+        self.let_go_of_store(archive).await?;
+        if archive && !was_open {
+            self.set_checkpoint_aside()?;
         }
         if !archive {
             return Ok(());

@@ -76,7 +76,7 @@ impl Session {
                 name,
                 set,
                 reset,
-            } => self.alter_options(*kind, name, set, reset),
+            } => self.alter_options(*kind, name, set, reset).await,
             Statement::Rename {
                 kind,
                 name,
@@ -97,10 +97,7 @@ impl Session {
             Statement::Start(target, within) => self.start_running(target.as_ref(), *within).await,
             Statement::Stop(target, within) => self.stop_running(target.as_ref(), *within).await,
             Statement::Refresh(view) => self.refresh(view).await,
-            Statement::Flush => {
-                self.parts.engine().flush().await?;
-                Ok(done("FLUSH"))
-            }
+            Statement::Flush => self.flush().await,
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
             Statement::ExplainMaterializedView { name, analyze } => {
                 self.explain_view(name, *analyze).await

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use super::rowset::done;
 use super::work::record_event;
-use super::{Session, StatementResult, show};
+use super::{Notice, Session, StatementResult, show};
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::snapshot::{kind_keyword, pipeline_of};
 use crate::error::{Error, Result};
 use crate::sql::statement::{ObjectKind, Statement};
 
-/// How long `STOP` without `WITHIN` waits for the batch that runs.
-const STOP_WITHIN: Duration = Duration::from_secs(60);
+/// How long `STOP` without `WITHIN` waits for the batch that runs; what is given up then runs again
+/// at the next `START`.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Statements about what pipelines do with committed rows.
 pub(super) fn concerns_committed(statement: &Statement) -> bool {
@@ -104,6 +105,26 @@ impl Session {
             .require(ObjectKind::MaterializedView, view)?;
         self.parts.engine().wait_for(view, within).await?;
         Ok(done("WAIT"))
+    }
+
+    /// What is stopped takes nothing in, and the client is told.
+    pub(super) async fn flush(&mut self) -> Result<StatementResult> {
+        self.parts.engine().flush().await?;
+        let snapshot = self.definitions();
+        let stopped: Vec<String> = snapshot
+            .pipelines()
+            .filter(|(_, pipeline)| pipeline.stopped)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in stopped {
+            self.notices.push(Notice {
+                severity: "WARNING",
+                sqlstate: "01000",
+                message: format!("pipeline \"{name}\" is stopped and takes in no rows"),
+                hint: Some(format!("START PIPELINE {name};")),
+            });
+        }
+        Ok(done("FLUSH"))
     }
 
     fn pipeline_names(&self) -> Vec<String> {

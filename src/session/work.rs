@@ -165,12 +165,12 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
     }
     for (index, action) in actions.iter().enumerate() {
         if let Err(error) = follow(&parts, action).await {
-            take_back(&parts, &actions, index).await;
+            take_back(&parts, &actions, index, &before).await;
             return Err(error);
         }
     }
     settle_pipelines(&parts, &before);
-    Ok(())
+    forget_previous_locations(&parts, &actions).await
 }
 
 /// A relation whose rows a transaction changes must not have been dropped by another one.
@@ -306,8 +306,22 @@ fn require_pipeline<'a>(
 
 /// The creations of a transaction whose `failed` action did not work are taken back: its
 /// definitions and what the engine had started. A failure here is logged; the first one is told.
-async fn take_back(parts: &Arc<DatabaseParts>, actions: &[Action], failed: usize) {
+async fn take_back(
+    parts: &Arc<DatabaseParts>,
+    actions: &[Action],
+    failed: usize,
+    before: &CatalogSnapshot,
+) {
     let mut undo = parts.catalog.begin();
+    // A pipeline that could not take over its options goes on with those it had.
+    if let Some(Action::AlterOptions(ObjectKind::Pipeline, name, _)) = actions.get(failed)
+        && let Some(definition) = before.pipeline(name)
+    {
+        let change = CatalogChange::PutPipeline(name.clone(), definition.clone());
+        if let Err(error) = undo.stage(change) {
+            tracing::error!(pipeline = %name, %error, "could not take back options");
+        }
+    }
     for (index, action) in actions.iter().enumerate().rev() {
         let (Action::Create(object) | Action::CreateView(object, _)) = action else {
             continue;
@@ -339,6 +353,24 @@ async fn take_back(parts: &Arc<DatabaseParts>, actions: &[Action], failed: usize
     if let Err(error) = parts.catalog.commit(undo).await {
         tracing::error!(%error, "could not take back definitions");
     }
+}
+
+/// Checkpoints that were to be moved have been.
+async fn forget_previous_locations(parts: &DatabaseParts, actions: &[Action]) -> Result<()> {
+    for action in actions {
+        let Action::AlterOptions(ObjectKind::Pipeline, name, _) = action else {
+            continue;
+        };
+        let mut change = parts.catalog.begin();
+        let definition = change.snapshot().pipeline(name).cloned();
+        if let Some(mut definition) = definition
+            && definition.previous_location.take().is_some()
+        {
+            change.stage(CatalogChange::PutPipeline(name.clone(), definition))?;
+            parts.catalog.commit(change).await?;
+        }
+    }
+    Ok(())
 }
 
 /// An event tells, and never fails what it tells about.

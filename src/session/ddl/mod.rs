@@ -110,6 +110,7 @@ fn new_pipeline(options: Options) -> PipelineDefinition {
         id: uuid::Uuid::new_v4(),
         options,
         stopped: false,
+        previous_location: None,
     }
 }
 

@@ -200,6 +200,11 @@ impl Session {
         if changed == *existing {
             return Ok(());
         }
+        let engine = self.parts.engine();
+        let from = engine.checkpoint_location(name, &existing.options)?;
+        if from != engine.checkpoint_location(name, &changed.options)? {
+            changed.previous_location = Some(from);
+        }
         self.notice(format!(
             "the options apply to all views of pipeline \"{name}\""
         ));
