@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use super::shape::Shape;
-use crate::types::SqlType;
+use crate::types::{SqlType, TYPE_KEY, TextType};
 
 /// Options of a `WITH (…)` list, by their canonical snake_case name.
 pub type Options = BTreeMap<String, OptionValue>;
@@ -40,6 +40,30 @@ pub struct ColumnDefinition {
     pub metadata_from: Option<String>,
     /// `COMMENT ON COLUMN`.
     pub comment: Option<String>,
+    /// For text: how it was declared, where that was not as `text`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_type: Option<TextType>,
+}
+
+impl ColumnDefinition {
+    /// Its type as PostgreSQL's `format_type` writes it.
+    pub fn type_name(&self) -> String {
+        match self.text_type {
+            Some(text_type) => text_type.to_string(),
+            None => self.sql_type.to_string(),
+        }
+    }
+
+    /// Its Arrow field.
+    pub fn to_field(&self) -> Field {
+        let field = self.sql_type.to_field(&self.name, self.nullable);
+        match self.text_type {
+            Some(text_type) => {
+                field.with_metadata([(TYPE_KEY.to_owned(), text_type.metadata_name())].into())
+            }
+            None => field,
+        }
+    }
 }
 
 /// `WATERMARK FOR column AS column - INTERVAL '…'`.
@@ -235,7 +259,7 @@ pub fn columns_schema(columns: &[ColumnDefinition]) -> SchemaRef {
     Arc::new(Schema::new(
         columns
             .iter()
-            .map(|c| c.sql_type.to_field(&c.name, c.nullable))
+            .map(ColumnDefinition::to_field)
             .collect::<Vec<_>>(),
     ))
 }

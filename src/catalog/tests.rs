@@ -19,6 +19,7 @@ fn column(name: &str) -> ColumnDefinition {
         default: None,
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 

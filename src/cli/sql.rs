@@ -85,10 +85,15 @@ fn wire_error(error: &tokio_postgres::Error) -> Error {
             format!("could not talk to the server: {error}"),
         );
     };
-    let mut result = Error::new(
-        sqlstate::CONNECTION_FAILURE,
-        format!("{} (SQLSTATE {})", told.message(), told.code().code()),
-    );
+    let code = told.code().code();
+    let mut result = match sqlstate::known(code) {
+        Some(sqlstate) => Error::new(sqlstate, told.message()),
+        // Some other server's: told beside the words.
+        None => Error::new(
+            sqlstate::SYSTEM_ERROR,
+            format!("{} (SQLSTATE {code})", told.message()),
+        ),
+    };
     if let Some(detail) = told.detail() {
         result = result.detail(detail);
     }

@@ -296,6 +296,7 @@ mod tests {
             default: None,
             metadata_from: None,
             comment: None,
+            text_type: None,
         };
         let object = CatalogObject {
             name: "s".to_owned(),

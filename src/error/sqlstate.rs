@@ -4,6 +4,11 @@
 macro_rules! codes {
     ($($name:ident = $code:literal),* $(,)?) => {
         $(#[doc = concat!("SQLSTATE ", $code, ".")] pub const $name: &str = $code;)*
+
+        /// The code with these characters, if it is one of ours.
+        pub fn known(code: &str) -> Option<&'static str> {
+            [$($code),*].into_iter().find(|known| *known == code)
+        }
     };
 }
 

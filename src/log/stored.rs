@@ -99,7 +99,7 @@ impl StoredWriter {
         let stored = object.stored_columns();
         let fields = object.columns().iter().enumerate().map(|(at, column)| {
             let name = &stored[object.stored_index(at)].name;
-            column.sql_type.to_field(name, column.nullable)
+            column.to_field().with_name(name)
         });
         Self {
             schema: Some(Arc::new(Schema::new(fields.collect::<Vec<_>>()))),
@@ -136,6 +136,7 @@ mod tests {
             default: None,
             metadata_from: None,
             comment: None,
+            text_type: None,
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
@@ -18,7 +18,7 @@ use super::versions;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 
 /// Our error through DataFusion's interfaces; `error::mapping` takes it out again unchanged.
 pub(super) fn external(error: Error) -> DataFusionError {
@@ -110,6 +110,7 @@ pub(super) fn columns_of(plan: &LogicalPlan, names: &[String]) -> Result<Vec<Col
             default: None,
             metadata_from: None,
             comment: None,
+            text_type: TextType::from_field(field).filter(|_| field.data_type() == &DataType::Utf8),
         });
     }
     Ok(columns)

@@ -86,7 +86,10 @@ fn column(column: &ColumnDefinition) -> String {
     let mut text = format!(
         "{} {}",
         quote_identifier(&column.name),
-        type_text(&column.sql_type)
+        match column.text_type {
+            Some(text_type) => text_type.to_string(),
+            None => type_text(&column.sql_type),
+        }
     );
     if !column.nullable {
         text.push_str(" NOT NULL");

@@ -60,6 +60,7 @@ fn column(name: &str, sql_type: SqlType, nullable: bool) -> ColumnDefinition {
         default: None,
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 

@@ -23,6 +23,7 @@ fn column(name: &str, sql_type: SqlType, metadata: Option<&str>) -> ColumnDefini
         default: None,
         metadata_from: metadata.map(str::to_owned),
         comment: None,
+        text_type: None,
     }
 }
 

@@ -29,6 +29,7 @@ fn object(options: &[(&str, &str)], sql_type: SqlType) -> CatalogObject {
                 default: None,
                 metadata_from: None,
                 comment: None,
+                text_type: None,
             }],
             watermark: None,
             expectations: vec![],

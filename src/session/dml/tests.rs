@@ -38,6 +38,7 @@ fn column(
         default: default.map(str::to_owned),
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 

@@ -10,13 +10,13 @@ use crate::catalog::definition::{
 };
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
-use crate::sql::data_types::{folded, sql_type};
+use crate::sql::data_types::{folded, sql_type, text_type};
 use crate::sql::interval;
 use crate::sql::options::{self, Targets};
 use crate::sql::statement::{
     CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, Statement,
 };
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 
 /// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
 const DEFAULT_PRECEDENCE: u8 = 40;
@@ -330,13 +330,15 @@ fn two_keys(cursor: &Cursor) -> Error {
 
 fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
     let name = cursor.identifier()?;
+    let (sql_type, text_type) = declared_type(cursor)?;
     let mut column = ColumnDefinition {
-        sql_type: data_type(cursor)?,
+        sql_type,
         name,
         nullable: true,
         default: None,
         metadata_from: None,
         comment: None,
+        text_type,
     };
     loop {
         if cursor.accept("NOT NULL") {
@@ -390,7 +392,13 @@ pub(super) fn added_column(cursor: &mut Cursor) -> Result<ColumnDefinition> {
 
 /// A type; `STRUCT<…>` is ours, the rest sqlparser's.
 pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
+    declared_type(cursor).map(|(sql_type, _)| sql_type)
+}
+
+/// As [`data_type`], with what else a text column's declaration says.
+fn declared_type(cursor: &mut Cursor) -> Result<(SqlType, Option<TextType>)> {
     let position = cursor.position();
+    let mut declared = None;
     let mut result = if cursor.accept("STRUCT") {
         cursor.expect_token(&Token::Lt)?;
         let fields = cursor.comma_separated(|c| {
@@ -402,14 +410,16 @@ pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
         SqlType::Struct(fields)
     } else {
         let parsed = cursor.run(Parser::parse_data_type)?;
+        declared = text_type(&parsed).map_err(|e| e.position(position))?;
         sql_type(&parsed).map_err(|e| e.position(position))?
     };
     // `STRUCT<…>[]`; sqlparser takes the brackets of its own types.
     while cursor.accept_token(&Token::LBracket) {
         cursor.expect_token(&Token::RBracket)?;
         result = SqlType::Array(Box::new(result));
+        declared = None;
     }
-    Ok(result)
+    Ok((result, declared))
 }
 
 /// `WATERMARK FOR column AS column [- delay]`
