@@ -166,8 +166,13 @@ pub(super) async fn subscribe_to_source(
 impl Followed {
     /// Waits for rows and reads them.
     async fn next(&mut self) -> Result<CommittedChanges> {
+        // A table's commits are told one by one: each holds the net change of its keys.
+        let rows_max = match self.source.is_append_only() {
+            true => SNAPSHOT_BATCH_ROWS as u64,
+            false => 1,
+        };
         let limits = ReadLimits {
-            max_rows: Some(SNAPSHOT_BATCH_ROWS as u64),
+            max_rows: Some(rows_max),
             ..ReadLimits::default()
         };
         loop {

@@ -29,7 +29,7 @@ pub(super) async fn start(
     let plan = planning::analyzed(state, plan.clone())?;
     let schema = planning::output_schema(&plan);
     let physical = state.create_physical_plan(&plan).await?;
-    let rows = threads::start_plan(state, physical);
+    let rows = threads::start_plan(state, physical)?;
     let wanted = schema.clone();
     let rows = rows
         .map_err(Error::from)
@@ -139,7 +139,7 @@ impl Session {
         let plan = plan_with_values(&state, statement.as_ref().clone(), parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         let text = if *analyze {
-            let rows = threads::start_plan(&state, physical.clone());
+            let rows = threads::start_plan(&state, physical.clone())?;
             rows.try_for_each(|_| async { Ok(()) }).await?;
             datafusion::physical_plan::display::DisplayableExecutionPlan::with_metrics(
                 physical.as_ref(),

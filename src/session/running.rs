@@ -116,12 +116,15 @@ impl Session {
             .filter(|(_, pipeline)| pipeline.stopped)
             .map(|(name, _)| name.clone())
             .collect();
-        for name in stopped {
+        if let Some(first) = stopped.first() {
             self.notices.push(Notice {
                 severity: "WARNING",
                 sqlstate: "01000",
-                message: format!("pipeline \"{name}\" is stopped and takes in no rows"),
-                hint: Some(format!("START PIPELINE {name};")),
+                message: format!("stopped pipelines took in no rows: {}", stopped.join(", ")),
+                hint: Some(match stopped.len() {
+                    1 => format!("START PIPELINE {first};"),
+                    _ => "START ALL;".to_owned(),
+                }),
             });
         }
         Ok(done("FLUSH"))

@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
@@ -47,11 +49,32 @@ impl Drop for QueryThreads {
     }
 }
 
+/// Operators that make many rows of few, and so may compute long without reading anything.
+const MULTIPLYING: [&str; 5] = [
+    "CrossJoinExec",
+    "NestedLoopJoinExec",
+    "HashJoinExec",
+    "SortMergeJoinExec",
+    "UnnestExec",
+];
+
+/// Lets operators pause that would compute long between two reads: only there a query can be ended.
+fn with_pauses(plan: Arc<dyn ExecutionPlan>) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let paused = plan.transform_up(|node| {
+        Ok(match MULTIPLYING.contains(&node.name()) {
+            true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
+            false => Transformed::no(node),
+        })
+    });
+    Ok(paused?.data)
+}
+
 /// Starts a physical plan on the threads of its session; dropped, the stream ends it.
 pub(in crate::session) fn start_plan(
     state: &SessionState,
     plan: Arc<dyn ExecutionPlan>,
-) -> SendableRecordBatchStream {
+) -> Result<SendableRecordBatchStream> {
+    let plan = with_pauses(plan)?;
     let threads = state.config().get_extension::<QueryThreads>();
     let handle = threads.and_then(|threads| threads.handle());
     let handle = handle.unwrap_or_else(Handle::current);
@@ -89,7 +112,7 @@ pub(in crate::session) fn start_plan(
         };
         Some((error, (receiver, tasks)))
     });
-    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
 fn stopped() -> DataFusionError {

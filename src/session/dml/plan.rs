@@ -79,7 +79,7 @@ impl Planning<'_> {
             .plan(self.state, statement, self.parameters)
             .await?;
         let physical = self.state.create_physical_plan(&plan).await?;
-        Ok(start_plan(self.state, physical))
+        start_plan(self.state, physical)
     }
 
     /// Runs `SELECT items FROM rows AS alias` over rows at hand, in their order.
