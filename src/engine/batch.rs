@@ -187,11 +187,16 @@ impl Pipeline {
         watch: &mut Stopwatch,
     ) -> Result<(BatchResult, Intake)> {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
-        let dataflow = opened
+        let mut dataflow = opened
             .dataflow
             .take()
             .ok_or_else(|| Error::internal("the dataflow is gone"))?
             .into_inner();
+        let sinks = &self.sinks;
+        self.shared
+            .begin_batch(entry.batch_id, &mut dataflow, |view| {
+                sinks.iter().any(|sink| sink.view == view)
+            });
         let context = BatchContext {
             batch_id: entry.batch_id,
             snapshot: opened.state.snapshot(),

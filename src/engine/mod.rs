@@ -671,7 +671,7 @@ impl Engine {
         after_batch: Option<u64>,
     ) -> Result<Subscription> {
         let shared = self.inner.directory.pipeline_of(name)?;
-        subscribe::subscribe(&shared, name, snapshot, progress, after_batch)
+        subscribe::subscribe(&shared, name, snapshot, progress, after_batch).await
     }
 
     /// Changes of a stream or table, as its source gives them. What lies in the durable log is

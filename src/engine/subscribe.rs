@@ -20,7 +20,6 @@ use super::shared::PipelineShared;
 use crate::catalog::definition::CatalogObject;
 use crate::connectors::{ReadLimits, SourceOffset, SourceRef};
 use crate::dataflow::change::ChangeBatch;
-use crate::dataflow::view_storage::{ViewLayout, read_view};
 use crate::error::{Error, Result, sqlstate};
 
 /// How often a source that cannot say when it has something is asked.
@@ -39,7 +38,7 @@ pub struct Subscription {
 /// Rows per message of a snapshot.
 const SNAPSHOT_BATCH_ROWS: usize = 8192;
 
-pub(super) fn subscribe(
+pub(super) async fn subscribe(
     shared: &Arc<PipelineShared>,
     view: &str,
     snapshot: bool,
@@ -52,7 +51,7 @@ pub(super) fn subscribe(
         .get(view)
         .cloned()
         .ok_or_else(|| super::planning::unknown(view))?;
-    let (state, batch_id, receiver) = shared.subscribe(view);
+    let (state, batch_id, receiver) = shared.subscribe(view).await;
     if let Some(after) = after_batch.filter(|after| batch_id != Some(*after)) {
         return Err(Error::new(
             sqlstate::INVALID_PARAMETER_VALUE,
@@ -65,10 +64,7 @@ pub(super) fn subscribe(
         .hint(format!("SUBSCRIBE TO {view} WITH (SNAPSHOT);")));
     }
     let schema = Arc::clone(&reader.schema);
-    let key = match &reader.layout {
-        ViewLayout::Keyed(key) => Some(key.clone()),
-        ViewLayout::Bag | ViewLayout::Append => None,
-    };
+    let key = reader.key.clone();
     let live = live(receiver, view.to_owned(), progress);
     let (Some(state), Some(batch_id), true) = (state, batch_id, snapshot) else {
         return Ok(Subscription {
@@ -77,15 +73,7 @@ pub(super) fn subscribe(
             changes: live,
         });
     };
-    let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
-    let rows = read_view(
-        &state,
-        &reader.state_name,
-        Arc::clone(&reader.schema),
-        &reader.layout,
-        &projection,
-        SNAPSHOT_BATCH_ROWS,
-    )?;
+    let rows = reader.all_rows(&state, SNAPSHOT_BATCH_ROWS)?;
     let first = rows.map(move |batch| {
         Ok(CommittedChanges {
             batch_id,

@@ -28,13 +28,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 use self::event_time::EventTime;
-use super::aggregate::{AggregateOperator, AggregateRequest};
+use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
 use super::distinct::Distinct;
 use super::join::{Join, JoinSpec};
 use super::operator::{BoxOperator, OperatorDescription};
 use super::recompute::{Recompute, RecomputeSpec};
 use super::stateless::{Filter, Pass, Project, Stateless};
 use super::unnest::Unnest;
+use super::view_storage::{ViewContents, ViewLayout};
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
 
@@ -282,6 +283,38 @@ impl ViewPlan {
             }
         }
         self.inputs = inputs_of(&self.nodes);
+    }
+
+    /// Where the view's rows are to be found once a batch is applied.
+    pub fn contents(&self) -> Result<ViewContents> {
+        let stored = || ViewLayout::choose(self.append_only, self.key.as_deref());
+        Ok(match self.group_contents()? {
+            Some(groups) => ViewContents::Groups(Arc::new(groups)),
+            None => ViewContents::Stored(stored()),
+        })
+    }
+
+    /// The view's rows as groups of an aggregate, if it only names and orders its results.
+    fn group_contents(&self) -> Result<Option<GroupContents>> {
+        let mut columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let mut node = &self.nodes[self.root()];
+        loop {
+            match &node.kind {
+                NodeKind::Project { expressions } => {
+                    let sources: Option<Vec<usize>> =
+                        columns.iter().map(|&c| column(&expressions[c])).collect();
+                    let Some(sources) = sources else {
+                        return Ok(None);
+                    };
+                    columns = sources;
+                }
+                NodeKind::Aggregate(request) => {
+                    return GroupContents::of(request, self.schema.clone(), columns);
+                }
+                _ => return Ok(None),
+            }
+            node = &self.nodes[node.inputs[0]];
+        }
     }
 
     /// Index of the node that gives the view's rows.
