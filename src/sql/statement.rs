@@ -12,6 +12,9 @@ use crate::catalog::definition::{
     ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
 };
 
+use crate::error::{Error, Result, sqlstate};
+use crate::types::SqlType;
+
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
@@ -268,7 +271,7 @@ pub enum AlterAction {
     /// `ALTER [COLUMN] c SET DEFAULT e` / `DROP DEFAULT` (`None`)
     SetDefault(String, Option<String>),
     /// `ALTER WATERMARK FOR c AS e` / `DROP WATERMARK` (`None`)
-    SetWatermark(Option<WatermarkDefinition>),
+    SetWatermark(Option<(WatermarkDefinition, DelayUnit)>),
     /// `ADD CONSTRAINT n EXPECT …`
     AddExpectation(ExpectationDefinition),
     /// `DROP CONSTRAINT [IF EXISTS] n`
@@ -278,6 +281,40 @@ pub enum AlterAction {
         /// `IF EXISTS`
         if_exists: bool,
     },
+}
+
+/// How the delay of a watermark was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelayUnit {
+    /// none
+    None,
+    /// `- 1000`
+    Number,
+    /// `- INTERVAL '1 minute'`
+    Interval,
+}
+
+impl DelayUnit {
+    /// 42883 where a column of this type cannot be lessened by it.
+    pub fn check(self, column: &ColumnDefinition) -> Result<()> {
+        let is_integer = matches!(column.sql_type, SqlType::Integer | SqlType::BigInt);
+        let (other, hint) = match self {
+            Self::Interval if is_integer => (
+                "interval",
+                format!("Write the delay as a number: {} - 1000.", column.name),
+            ),
+            Self::Number if !is_integer => (
+                "integer",
+                format!("Write {} - INTERVAL '1 minute'.", column.name),
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::new(
+            sqlstate::UNDEFINED_FUNCTION,
+            format!("operator does not exist: {} - {other}", column.sql_type),
+        )
+        .hint(hint))
+    }
 }
 
 /// `CREATE STREAM`.

@@ -25,7 +25,7 @@ use crate::catalog::definition::{
 use crate::catalog::snapshot::{kind_keyword, kind_name};
 use crate::error::{Error, Result, Subject, sqlstate};
 use crate::sql::names::quote_identifier;
-use crate::sql::statement::{AlterAction, ObjectKind, Statement};
+use crate::sql::statement::{AlterAction, DelayUnit, ObjectKind, Statement};
 
 impl Session {
     pub(in crate::session) async fn alter_relation(
@@ -245,10 +245,14 @@ impl Session {
     async fn set_watermark(
         &mut self,
         object: &Arc<CatalogObject>,
-        watermark: Option<&WatermarkDefinition>,
+        watermark: Option<&(WatermarkDefinition, DelayUnit)>,
     ) -> Result<()> {
         let mut changed = CatalogObject::clone(object);
-        stream_of(&mut changed)?.watermark = watermark.cloned();
+        stream_of(&mut changed)?.watermark = watermark.map(|(watermark, _)| watermark.clone());
+        if let Some((watermark, unit)) = watermark {
+            let at = object.column_named(&watermark.column)?;
+            unit.check(&object.columns()[at])?;
+        }
         self.check_stream(&changed)?;
         let before = self.plans_over(object).await?;
         self.stage_altered(changed)?;

@@ -32,7 +32,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
         (unicode::rpad(), Growth::Upto),
     ]
     .into_iter()
-    .map(|(inner, growth)| udf(Sized { inner, growth }))
+    .map(|(inner, growth)| udf(Limited { inner, growth }))
     .collect()
 }
 
@@ -46,12 +46,12 @@ enum Growth {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Sized {
+struct Limited {
     inner: Arc<ScalarUDF>,
     growth: Growth,
 }
 
-impl Sized {
+impl Limited {
     fn check(&self, arguments: &ScalarFunctionArgs) -> DataFusionResult<()> {
         let [text, count, ..] = arguments.args.as_slice() else {
             return Ok(());
@@ -91,7 +91,7 @@ impl Sized {
     }
 }
 
-impl ScalarUDFImpl for Sized {
+impl ScalarUDFImpl for Limited {
     fn name(&self) -> &str {
         self.inner.name()
     }

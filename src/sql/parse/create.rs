@@ -14,7 +14,7 @@ use crate::sql::data_types::{folded, sql_type, text_type};
 use crate::sql::interval;
 use crate::sql::options::{self, Targets};
 use crate::sql::statement::{
-    CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, Statement,
+    CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, DelayUnit, Statement,
 };
 use crate::types::{SqlType, TextType};
 
@@ -107,7 +107,7 @@ fn unknown_kind(cursor: &Cursor) -> Error {
 #[derive(Default)]
 struct Body {
     columns: Vec<ColumnDefinition>,
-    watermark: Option<WatermarkDefinition>,
+    watermark: Option<(WatermarkDefinition, DelayUnit)>,
     expectations: Vec<ExpectationDefinition>,
     primary_key: Vec<String>,
 }
@@ -133,7 +133,7 @@ fn stream(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
         if_not_exists,
         or_replace,
         columns: body.columns,
-        watermark: body.watermark,
+        watermark: body.watermark.map(|(watermark, _)| watermark),
         expectations: body.expectations,
         connector,
         options: checked(target, given)?,
@@ -423,13 +423,13 @@ fn declared_type(cursor: &mut Cursor) -> Result<(SqlType, Option<TextType>)> {
 }
 
 /// `WATERMARK FOR column AS column [- delay]`
-pub(super) fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
+pub(super) fn watermark(cursor: &mut Cursor) -> Result<(WatermarkDefinition, DelayUnit)> {
     cursor.expect("WATERMARK FOR")?;
     let column = cursor.identifier()?;
     cursor.expect("AS")?;
     let position = cursor.position();
     let expression = cursor.expression()?;
-    let delay_us = watermark_delay(&column, &expression).ok_or_else(|| {
+    let (delay_us, unit) = watermark_delay(&column, &expression).ok_or_else(|| {
         Error::new(
             sqlstate::INVALID_OBJECT_DEFINITION,
             format!("watermark for \"{column}\" must be the column less a constant delay"),
@@ -439,13 +439,13 @@ pub(super) fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
         ))
         .position(position)
     })?;
-    Ok(WatermarkDefinition { column, delay_us })
+    Ok((WatermarkDefinition { column, delay_us }, unit))
 }
 
-fn watermark_delay(column: &str, expression: &Expr) -> Option<i64> {
+fn watermark_delay(column: &str, expression: &Expr) -> Option<(i64, DelayUnit)> {
     let is_column = |e: &Expr| matches!(e, Expr::Identifier(i) if folded(i) == column);
-    let delay = match expression {
-        e if is_column(e) => 0,
+    let (delay, unit) = match expression {
+        e if is_column(e) => (0, DelayUnit::None),
         Expr::Nested(inner) => return watermark_delay(column, inner),
         Expr::BinaryOp {
             left,
@@ -454,14 +454,14 @@ fn watermark_delay(column: &str, expression: &Expr) -> Option<i64> {
         } if is_column(left) => match right.as_ref() {
             // Event times that are integers have a delay in their own unit.
             Expr::Value(v) => match &v.value {
-                ast::Value::Number(n, _) => n.to_string().parse().ok()?,
-                _ => interval::expression_us(right)?,
+                ast::Value::Number(n, _) => (n.to_string().parse().ok()?, DelayUnit::Number),
+                _ => (interval::expression_us(right)?, DelayUnit::Interval),
             },
-            other => interval::expression_us(other)?,
+            other => (interval::expression_us(other)?, DelayUnit::Interval),
         },
         _ => return None,
     };
-    (delay >= 0).then_some(delay)
+    (delay >= 0).then_some((delay, unit))
 }
 
 /// `EXPECT (condition) [ON VIOLATION DROP ROW | FAIL UPDATE | KEEP ROW]`
@@ -514,8 +514,8 @@ fn check_body(cursor: &Cursor, mut body: Body) -> Result<Body> {
             })?;
         column.nullable = false;
     }
-    if let Some(watermark) = &body.watermark {
-        check_watermark(&body.columns, watermark)?;
+    if let Some((watermark, unit)) = &body.watermark {
+        check_watermark(&body.columns, watermark, *unit)?;
     }
     Ok(body)
 }
@@ -527,7 +527,11 @@ fn duplicate_column(name: &str) -> Error {
     )
 }
 
-fn check_watermark(columns: &[ColumnDefinition], watermark: &WatermarkDefinition) -> Result<()> {
+fn check_watermark(
+    columns: &[ColumnDefinition],
+    watermark: &WatermarkDefinition,
+    unit: DelayUnit,
+) -> Result<()> {
     let name = &watermark.column;
     let column = columns.iter().find(|c| c.name == *name).ok_or_else(|| {
         Error::new(
@@ -536,7 +540,9 @@ fn check_watermark(columns: &[ColumnDefinition], watermark: &WatermarkDefinition
         )
     })?;
     match column.sql_type {
-        SqlType::Timestamp | SqlType::TimestampTz | SqlType::Integer | SqlType::BigInt => Ok(()),
+        SqlType::Timestamp | SqlType::TimestampTz | SqlType::Integer | SqlType::BigInt => {
+            unit.check(column)
+        }
         ref other => Err(Error::new(
             sqlstate::DATATYPE_MISMATCH,
             format!("watermark column \"{name}\" is of type {other}"),
