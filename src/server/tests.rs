@@ -372,8 +372,15 @@ async fn simple_queries_answer_statement_by_statement() {
     assert_eq!(client.query("begin").await, ["C BEGIN", "Z T"]);
     assert_eq!(client.query("fail late").await.last().unwrap(), "Z E");
     let log = client.log.lock().join(",");
-    assert!(log.contains("begin implicit,rows 1,fail,rollback"), "{log}");
-    assert!(log.contains("begin implicit,one,two,commit"), "{log}");
+    // Each statement of a message belongs to an implicit transaction, if none is open.
+    assert!(
+        log.contains("begin implicit,rows 1,begin implicit,fail,rollback"),
+        "{log}"
+    );
+    assert!(
+        log.contains("begin implicit,one,begin implicit,two,commit"),
+        "{log}"
+    );
 }
 
 #[tokio::test]

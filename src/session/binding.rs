@@ -23,7 +23,7 @@ pub(super) async fn bind_text(
 ) -> Result<LogicalPlan> {
     let query = planning::parse_query(text)?;
     let planned = planning::plan_statement(state, planning::query_statement(&query));
-    let plan = versions::meaning(columns_meant, planned).await?;
+    let plan = versions::binding(versions::meaning(columns_meant, planned)).await?;
     let plan = planning::analyzed(state, plan)?;
     let columns = planning::columns_of(&plan, &[])?;
     versions::in_scan_names(planning::with_columns(plan, &columns)?)

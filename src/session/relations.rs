@@ -94,7 +94,9 @@ impl PublicSchema {
                 )))
             }
             // Created by this very transaction, it has no rows yet: what it will hold is computed.
-            Definition::MaterializedView(view) if !self.is_committed(object)? => {
+            Definition::MaterializedView(view)
+                if !versions::is_binding() && !self.is_committed(object)? =>
+            {
                 let state = self.session_state()?;
                 let plan = Box::pin(planning::plan_view_query(&state, &view.query, object))
                     .await

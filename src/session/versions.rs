@@ -22,8 +22,21 @@ use crate::catalog::snapshot::CatalogSnapshot;
 use crate::engine::versioned_name;
 use crate::error::Result;
 
+/// What names mean while something is planned.
+#[derive(Debug, Clone, Default)]
+struct Meaning {
+    /// of altered relations; `None`: as they are now
+    versions: Option<BTreeMap<String, usize>>,
+    /// a plan for a pipeline, which reads views as relations even before they are there
+    is_binding: bool,
+}
+
 tokio::task_local! {
-    static MEANT: BTreeMap<String, usize>;
+    static MEANING: Meaning;
+}
+
+fn present_meaning() -> Meaning {
+    MEANING.try_with(Meaning::clone).unwrap_or_default()
 }
 
 /// Runs planning in which the names of altered relations mean these versions, and those of all
@@ -32,15 +45,34 @@ pub(super) async fn meaning<T>(
     versions: &BTreeMap<String, usize>,
     planning: impl Future<Output = T>,
 ) -> T {
-    MEANT.scope(versions.clone(), planning).await
+    let meaning = Meaning {
+        versions: Some(versions.clone()),
+        ..present_meaning()
+    };
+    MEANING.scope(meaning, planning).await
+}
+
+/// Runs planning of a query that a pipeline will run.
+pub(super) async fn binding<T>(planning: impl Future<Output = T>) -> T {
+    let meaning = Meaning {
+        is_binding: true,
+        ..present_meaning()
+    };
+    MEANING.scope(meaning, planning).await
+}
+
+/// What is planned now is for a pipeline.
+pub(super) fn is_binding() -> bool {
+    present_meaning().is_binding
 }
 
 /// A relation as its name is meant now: in a stored query at that query's version, else as it is.
 pub(super) fn meant(object: &Arc<CatalogObject>) -> Arc<CatalogObject> {
     let newest = object.version();
-    let version = MEANT
-        .try_with(|versions| versions.get(&object.name).copied().unwrap_or(0))
-        .unwrap_or(newest);
+    let version = match present_meaning().versions {
+        Some(versions) => versions.get(&object.name).copied().unwrap_or(0),
+        None => newest,
+    };
     match version == newest {
         true => Arc::clone(object),
         false => Arc::new(object.at_version(version)),

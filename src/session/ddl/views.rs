@@ -333,7 +333,8 @@ impl Session {
             .detail("A view's query cannot have parameters."));
         }
         let state = self.planning_state();
-        let plan = planning::plan_statement(&state, statement.clone()).await?;
+        let planned = planning::plan_statement(&state, statement.clone());
+        let plan = versions::binding(planned).await?;
         let plan = planning::analyzed(&state, plan)?;
         let columns = planning::columns_of(&plan, names)?;
         let plan = planning::with_columns(plan, &columns)?;

@@ -92,6 +92,9 @@ pub const ATTEMPTS_MAX: u32 = 1000;
 
 /// A statement outside a block that may simply run again after a conflict (40001).
 pub fn may_run_again(statement: &Statement) -> bool {
+    if let Statement::Query(query) = statement {
+        return has_changes(query);
+    }
     matches!(
         statement,
         Statement::Insert(_)
