@@ -149,13 +149,15 @@ impl Pipeline {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let batch_id = opened.next_batch_id();
         let mut sources = BTreeMap::new();
+        let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes());
         for slot in &opened.slots {
             let Some(latest) = &slot.latest else { continue };
             if slot.reads_log && slot.backlog.rows == Some(0) {
                 // Commits of other relations are no reason for a batch.
                 continue;
             }
-            let limits = super::settings::stricter(slot.limits, self.settings.limits);
+            let told = super::settings::stricter(slot.limits, self.settings.limits);
+            let limits = super::settings::stricter(told, of_memory);
             let range = slot
                 .source
                 .plan_range(batch_id, &slot.position, latest, &limits)
