@@ -238,6 +238,9 @@ impl Session {
         changed.set_nullable(name, nullable)?;
         let before = self.plans_over(object).await?;
         self.stage_altered(changed)?;
+        if nullable {
+            self.spread_nullability(object).await?;
+        }
         self.require_same_plans(object, &before, &format!("its column \"{name}\""))
             .await
     }

@@ -14,7 +14,10 @@ use datafusion::logical_expr::{LogicalPlan, TableScan};
 
 use super::super::{Session, binding, planning, versions};
 use super::listed;
-use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
+use crate::catalog::changes::CatalogChange;
+use crate::catalog::definition::{
+    CatalogObject, Definition, MaterializedViewDefinition, PipelineDefinition, ViewDefinition,
+};
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on};
 use crate::dataflow::plan::ViewPlan;
 use crate::engine::parts::Definitions;
@@ -44,7 +47,7 @@ impl Definitions for Seen {
 }
 
 impl Session {
-    /// Everything that reads a relation directly or through plain views.
+    /// Everything that reads a relation directly or through views.
     fn readers(&self, object: &CatalogObject) -> Vec<Arc<CatalogObject>> {
         let snapshot = self.definitions();
         let mut open = vec![object.name.clone()];
@@ -54,9 +57,7 @@ impl Session {
             for reader in snapshot.objects() {
                 let reads = depends_on(&reader.definition).any(|read| *read == name);
                 if reads && seen.insert(reader.oid) {
-                    if matches!(reader.definition, Definition::View(_)) {
-                        open.push(reader.name.clone());
-                    }
+                    open.push(reader.name.clone());
                     readers.push(Arc::clone(reader));
                 }
             }
@@ -127,6 +128,44 @@ impl Session {
             listed(changed)
         ))
         .hint("Drop them, then alter the relation and create them again."))
+    }
+
+    /// After a column that may be NULL now was staged: so may be what views make of it.
+    pub(super) async fn spread_nullability(&mut self, object: &CatalogObject) -> Result<()> {
+        let mut dependents = self.definitions().dependents_in_drop_order(&object.name);
+        dependents.reverse();
+        for reader in dependents {
+            let (query, columns) = match &reader.definition {
+                Definition::MaterializedView(view) => (&view.query, &view.columns),
+                Definition::View(view) => (&view.query, &view.columns),
+                _ => continue,
+            };
+            let kept = versions::kept(&reader);
+            let plan = binding::bind_text(&self.planning_state(), query, &kept).await?;
+            let schema = planning::output_schema(&plan);
+            let mut changed = CatalogObject::clone(&reader);
+            let fields = schema.fields().iter();
+            let nullable: Vec<bool> = fields.map(|field| field.is_nullable()).collect();
+            if nullable.len() != columns.len() {
+                continue;
+            }
+            let (Definition::MaterializedView(MaterializedViewDefinition { columns, .. })
+            | Definition::View(ViewDefinition { columns, .. })) = &mut changed.definition
+            else {
+                continue;
+            };
+            for (column, nullable) in columns.iter_mut().zip(nullable) {
+                column.nullable |= nullable;
+            }
+            if changed != *reader {
+                let change = CatalogChange::Replace {
+                    name: reader.name.clone(),
+                    object: Arc::new(changed),
+                };
+                self.stage(change, None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Views and sinks that use a column.
