@@ -45,8 +45,9 @@ pub(super) async fn run(settings: &Settings, files: &[PathBuf]) -> Result<ExitCo
 async fn run_scripts(database: &Database, files: &[PathBuf], scripts: &[String]) -> Result<()> {
     let mut session = database.session("tidemill");
     for (path, script) in files.iter().zip(scripts) {
-        let at = |e: Error| located(e, &path.to_string_lossy(), script);
-        for (statement, _) in session.parse(script).map_err(at)? {
+        let at = |e: Error| e.context(path.display());
+        let statements = session.parse(script);
+        for (statement, _) in statements.map_err(|e| at(print::with_line(e, script)))? {
             if reads(&statement) {
                 progress::refresh_all(database).await.map_err(at)?;
             }
@@ -54,24 +55,6 @@ async fn run_scripts(database: &Database, files: &[PathBuf], scripts: &[String])
         }
     }
     progress::refresh_all(database).await
-}
-
-/// Says in which file and line of a script a statement is wrong, and shows the place.
-fn located(error: Error, path: &str, script: &str) -> Error {
-    let Some(position) = error.position_value() else {
-        return error.context(path);
-    };
-    let before: String = script.chars().take(position.saturating_sub(1)).collect();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count();
-    let text = script.lines().nth(line - 1).unwrap_or("");
-    let place = format!("LINE {line}: {text}");
-    let caret = format!("{}^", " ".repeat(format!("LINE {line}: ").len() + column));
-    let detail = match error.detail_text() {
-        Some(detail) => format!("{detail}\n{place}\n{caret}"),
-        None => format!("\n{place}\n{caret}"),
-    };
-    error.context(format!("{path}:{line}")).detail(detail)
 }
 
 /// Runs a statement and prints what it gives.

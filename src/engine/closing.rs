@@ -28,6 +28,7 @@ impl Pipeline {
         phase: &mut Phase,
     ) -> Result<()> {
         let settings = PipelineSettings::read(options)?;
+        self.shared.life.lock().stall_timeout_us = settings.stall_timeout.as_micros() as i64;
         if settings.checkpoint_location == self.settings.checkpoint_location {
             self.settings = settings;
             return Ok(());

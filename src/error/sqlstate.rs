@@ -5,11 +5,13 @@ macro_rules! codes {
     ($($name:ident = $code:literal),* $(,)?) => {
         $(#[doc = concat!("SQLSTATE ", $code, ".")] pub const $name: &str = $code;)*
 
-        /// The code with these characters, if it is one of ours.
-        pub fn known(code: &str) -> Option<&'static str> {
-            [$($code),*].into_iter().find(|known| *known == code)
-        }
+        const ALL: &[&str] = &[$($code),*];
     };
+}
+
+/// The code that a text from outside says; `None` if it is none of ours.
+pub fn known(code: &str) -> Option<&'static str> {
+    ALL.iter().copied().find(|known| *known == code)
 }
 
 codes! {

@@ -12,6 +12,7 @@ pub mod context;
 mod cursor;
 pub mod data_types;
 pub mod functions;
+pub mod guards;
 pub mod interval;
 pub mod names;
 pub mod options;
