@@ -247,9 +247,8 @@ impl Engine {
     /// A relation's columns, watermark or expectations were altered: a receiver starts over with
     /// them, and so do the pipelines that read it, at a batch border.
     pub async fn alter_relation(&self, object: &CatalogObject) -> Result<()> {
-        let receiver = self.inner.receivers.lock().remove(&object.name);
-        if let Some(receiver) = receiver {
-            receiver.stop().await;
+        if self.inner.receivers.contains(&object.name) {
+            self.inner.receivers.stop(&object.name).await;
             self.create_stream(object).await?;
         }
         for shared in self.affected(&object.name) {
