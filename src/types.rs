@@ -259,6 +259,80 @@ impl SqlType {
     }
 }
 
+/// How a text column was declared, where it was not as `text`: its limit holds for what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextType {
+    /// `varchar`, `varchar(n)`
+    Varchar(Option<u32>),
+    /// `char(n)`; not padded
+    Char(u32),
+}
+
+impl TextType {
+    /// Characters that a value may have.
+    pub fn limit(self) -> Option<u32> {
+        match self {
+            Self::Varchar(limit) => limit,
+            Self::Char(limit) => Some(limit),
+        }
+    }
+
+    /// The type's OID in PostgreSQL.
+    pub fn pg_oid(self) -> u32 {
+        match self {
+            Self::Varchar(_) => 1043,
+            Self::Char(_) => 1042,
+        }
+    }
+
+    /// The type modifier, -1 without.
+    pub fn modifier(self) -> i32 {
+        let limit = self.limit().and_then(|limit| i32::try_from(limit).ok());
+        limit.map_or(-1, |limit| limit.saturating_add(4))
+    }
+
+    /// What an Arrow field of such a column carries under [`TYPE_KEY`].
+    pub fn metadata_name(self) -> String {
+        match self {
+            Self::Varchar(None) => "varchar".to_owned(),
+            Self::Varchar(Some(limit)) => format!("varchar({limit})"),
+            Self::Char(limit) => format!("char({limit})"),
+        }
+    }
+
+    /// From [`Self::metadata_name`].
+    pub fn from_metadata_name(name: &str) -> Option<Self> {
+        if name == "varchar" {
+            return Some(Self::Varchar(None));
+        }
+        let (kind, rest) = name.split_once('(')?;
+        let limit = rest.strip_suffix(')')?.parse().ok()?;
+        match kind {
+            "varchar" => Some(Self::Varchar(Some(limit))),
+            "char" => Some(Self::Char(limit)),
+            _ => None,
+        }
+    }
+
+    /// How the column of an Arrow field was declared.
+    pub fn from_field(field: &Field) -> Option<Self> {
+        let name = field.metadata().get(TYPE_KEY)?;
+        Self::from_metadata_name(name)
+    }
+}
+
+/// As PostgreSQL's `format_type` writes it.
+impl std::fmt::Display for TextType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Varchar(None) => f.write_str("character varying"),
+            Self::Varchar(Some(limit)) => write!(f, "character varying({limit})"),
+            Self::Char(limit) => write!(f, "character({limit})"),
+        }
+    }
+}
+
 /// As PostgreSQL's `format_type` writes it.
 impl std::fmt::Display for SqlType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

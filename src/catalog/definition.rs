@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use crate::types::SqlType;
+use super::shape::Shape;
+use crate::types::{SqlType, TYPE_KEY, TextType};
 
 /// Options of a `WITH (…)` list, by their canonical snake_case name.
 pub type Options = BTreeMap<String, OptionValue>;
@@ -39,6 +40,30 @@ pub struct ColumnDefinition {
     pub metadata_from: Option<String>,
     /// `COMMENT ON COLUMN`.
     pub comment: Option<String>,
+    /// For text: how it was declared, where that was not as `text`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_type: Option<TextType>,
+}
+
+impl ColumnDefinition {
+    /// Its type as PostgreSQL's `format_type` writes it.
+    pub fn type_name(&self) -> String {
+        match self.text_type {
+            Some(text_type) => text_type.to_string(),
+            None => self.sql_type.to_string(),
+        }
+    }
+
+    /// Its Arrow field.
+    pub fn to_field(&self) -> Field {
+        let field = self.sql_type.to_field(&self.name, self.nullable);
+        match self.text_type {
+            Some(text_type) => {
+                field.with_metadata([(TYPE_KEY.to_owned(), text_type.metadata_name())].into())
+            }
+            None => field,
+        }
+    }
 }
 
 /// `WATERMARK FOR column AS column - INTERVAL '…'`.
@@ -97,6 +122,9 @@ pub struct StreamDefinition {
     pub connector: Option<String>,
     /// Connector and format options.
     pub options: Options,
+    /// What `ALTER` made of the columns.
+    #[serde(default, skip_serializing_if = "Shape::is_original")]
+    pub shape: Shape,
 }
 
 /// `CREATE TABLE`.
@@ -108,6 +136,9 @@ pub struct TableDefinition {
     pub primary_key: Vec<String>,
     /// Options.
     pub options: Options,
+    /// What `ALTER` made of the columns.
+    #[serde(default, skip_serializing_if = "Shape::is_original")]
+    pub shape: Shape,
 }
 
 /// `CREATE MATERIALIZED VIEW`.
@@ -125,6 +156,9 @@ pub struct MaterializedViewDefinition {
     pub options: Options,
     /// Relations it reads, by name.
     pub depends_on: Vec<String>,
+    /// For the altered ones among them: the version of their columns that the query means.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, usize>,
 }
 
 /// `CREATE VIEW`.
@@ -136,6 +170,9 @@ pub struct ViewDefinition {
     pub columns: Vec<ColumnDefinition>,
     /// Relations it reads, by name.
     pub depends_on: Vec<String>,
+    /// For the altered ones among them: the version of their columns that the query means.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, usize>,
 }
 
 /// `CREATE SINK`.
@@ -149,6 +186,9 @@ pub struct SinkDefinition {
     pub connector: String,
     /// Connector and format options.
     pub options: Options,
+    /// The version of the columns that it delivers, where what it delivers was altered.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, usize>,
 }
 
 /// A pipeline's settings: the options of the views in it that concern the trigger loop.
@@ -160,6 +200,9 @@ pub struct PipelineDefinition {
     pub options: Options,
     /// `STOP` was said: it stays stopped over restarts.
     pub stopped: bool,
+    /// Where its checkpoint lay before it was told to be elsewhere, until it has been moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_location: Option<String>,
 }
 
 /// The kinds of named relations.
@@ -216,7 +259,7 @@ pub fn columns_schema(columns: &[ColumnDefinition]) -> SchemaRef {
     Arc::new(Schema::new(
         columns
             .iter()
-            .map(|c| c.sql_type.to_field(&c.name, c.nullable))
+            .map(ColumnDefinition::to_field)
             .collect::<Vec<_>>(),
     ))
 }

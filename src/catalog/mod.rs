@@ -19,6 +19,7 @@ mod file;
 pub mod history;
 pub mod pg_catalog;
 mod secrets;
+pub mod shape;
 pub mod snapshot;
 pub mod system_tables;
 

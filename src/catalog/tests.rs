@@ -19,6 +19,7 @@ fn column(name: &str) -> ColumnDefinition {
         default: None,
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn stream(oid: u32, name: &str) -> Arc<CatalogObject> {
             expectations: Vec::new(),
             connector: None,
             options: BTreeMap::new(),
+            shape: Default::default(),
         }),
     )
 }
@@ -54,6 +56,7 @@ fn view(oid: u32, name: &str, reads: &[&str]) -> Arc<CatalogObject> {
             query: "SELECT 1".to_owned(),
             columns: vec![column("a")],
             depends_on: reads.iter().map(|r| (*r).to_owned()).collect(),
+            versions: Default::default(),
         }),
     )
 }

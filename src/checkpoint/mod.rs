@@ -29,6 +29,7 @@ pub mod location;
 mod merge;
 pub mod object;
 mod open;
+pub mod relocate;
 mod retain;
 mod source_log;
 

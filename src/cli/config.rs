@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::nearest;
 
 /// What a configuration file may say; an unknown key is an error.
 #[derive(Debug, Default, Deserialize)]
@@ -33,10 +34,44 @@ impl Config {
         toml::from_str(&text).map_err(|e| {
             Error::new(
                 sqlstate::CONFIG_FILE_ERROR,
-                format!("configuration file {}: {}", path.display(), e.message()),
+                format!(
+                    "configuration file {}: {}",
+                    path.display(),
+                    reason(e.message())
+                ),
             )
-            .hint("Its keys are data, listen, http, memory_limit, log_level and log_format.")
+            .hint(hint(e.message()))
         })
+    }
+}
+
+const KEYS: [&str; 6] = [
+    "data",
+    "listen",
+    "http",
+    "memory_limit",
+    "log_level",
+    "log_format",
+];
+
+/// The key that a reader's message calls unknown.
+fn unknown_key(message: &str) -> Option<&str> {
+    message.strip_prefix("unknown field `")?.split('`').next()
+}
+
+/// Why a file cannot be used, in our words where they are known.
+fn reason(message: &str) -> String {
+    match unknown_key(message) {
+        Some(key) => format!("key \"{key}\" does not exist"),
+        None => message.lines().next().unwrap_or("").to_owned(),
+    }
+}
+
+fn hint(message: &str) -> String {
+    let near = unknown_key(message).and_then(|key| nearest(key, KEYS));
+    match near {
+        Some(key) => format!("Perhaps you meant {key}."),
+        None => format!("Its keys are {}.", KEYS.join(", ")),
     }
 }
 
@@ -51,7 +86,9 @@ mod tests {
         std::fs::write(&path, "lissten = '127.0.0.1:1'").unwrap();
         let error = Config::read(Some(&path)).unwrap_err();
         assert_eq!(error.sqlstate(), "F0000");
-        assert!(error.primary().contains("lissten"), "{error}");
+        let told = error.primary();
+        assert!(told.ends_with("key \"lissten\" does not exist"), "{told}");
+        assert_eq!(error.hint_text(), Some("Perhaps you meant listen."));
         std::fs::write(&path, "listen = '127.0.0.1:1'").unwrap();
         let config = Config::read(Some(&path)).unwrap();
         assert_eq!(config.listen.as_deref(), Some("127.0.0.1:1"));

@@ -17,6 +17,7 @@ use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange}
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result};
+use crate::log::stored::StoredReader;
 use crate::log::{DurableLog, LogPosition};
 
 /// Rows of small commits that are put together.
@@ -27,20 +28,23 @@ pub struct LogSource {
     log: Arc<DurableLog>,
     relation: u32,
     name: String,
+    /// Of the stored columns, dropped ones too.
     schema: SchemaRef,
+    reader: Arc<StoredReader>,
     append_only: bool,
 }
 
 impl LogSource {
-    /// The source of a stream or table that lives in `log`.
-    pub fn open(object: &CatalogObject, log: Arc<DurableLog>) -> Self {
-        Self {
+    /// The source of a stream or table that lives in `log`. Its columns are the stored ones.
+    pub fn open(object: &CatalogObject, log: Arc<DurableLog>) -> Result<Self> {
+        Ok(Self {
             log,
             relation: object.oid,
             name: object.name.clone(),
-            schema: object.schema(),
+            schema: object.with_stored_columns().schema(),
+            reader: Arc::new(StoredReader::new(object)?),
             append_only: !matches!(object.definition, Definition::Table(_)),
-        }
+        })
     }
 }
 
@@ -134,10 +138,11 @@ impl Source for LogSource {
         }
         let log = self.log.clone();
         let relation = self.relation;
+        let reader = Arc::clone(&self.reader);
         let schema = Arc::new(self.schema.project(projection)?);
         let projection = projection.to_vec();
         Ok(chunks::read_blocking(Box::new(move |out| {
-            let mut gathered = Gathered::new(schema);
+            let mut gathered = Gathered::new(schema, reader);
             for entry in log.read(relation, from, to) {
                 gathered.add(&entry?.changes, &projection, out)?;
             }
@@ -166,14 +171,16 @@ impl Source for LogSource {
 /// Small commits on their way into one chunk.
 struct Gathered {
     schema: Arc<Schema>,
+    reader: Arc<StoredReader>,
     parts: Vec<ChangeBatch>,
     rows: usize,
 }
 
 impl Gathered {
-    fn new(schema: Arc<Schema>) -> Self {
+    fn new(schema: Arc<Schema>, reader: Arc<StoredReader>) -> Self {
         Self {
             schema,
+            reader,
             parts: vec![],
             rows: 0,
         }
@@ -190,8 +197,8 @@ impl Gathered {
             self.schema.clone(),
             projection
                 .iter()
-                .map(|&i| changes.rows().column(i).clone())
-                .collect(),
+                .map(|&i| self.reader.column(changes.rows(), i))
+                .collect::<Result<_>>()?,
             &RecordBatchOptions::new().with_row_count(Some(changes.num_rows())),
         )
         .map_err(Error::from)?;
@@ -261,6 +268,8 @@ mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 
     use super::*;
+    use crate::catalog::definition::{ColumnDefinition, StreamDefinition};
+    use crate::types::SqlType;
 
     fn schema() -> SchemaRef {
         Arc::new(Schema::new(vec![
@@ -279,10 +288,37 @@ mod tests {
         }
     }
 
+    fn reader() -> Arc<StoredReader> {
+        let column = |name: &str| ColumnDefinition {
+            name: name.to_owned(),
+            sql_type: SqlType::BigInt,
+            nullable: true,
+            default: None,
+            metadata_from: None,
+            comment: None,
+            text_type: None,
+        };
+        let object = CatalogObject {
+            name: "s".to_owned(),
+            oid: 20_000,
+            created_at_us: 0,
+            comment: None,
+            definition: Definition::Stream(StreamDefinition {
+                columns: vec![column("a"), column("b")],
+                watermark: None,
+                expectations: Vec::new(),
+                connector: None,
+                options: Default::default(),
+                shape: Default::default(),
+            }),
+        };
+        Arc::new(StoredReader::new(&object).unwrap())
+    }
+
     async fn gather(commits: Vec<ChangeBatch>, projection: Vec<usize>) -> Vec<ChangeBatch> {
         let projected = Arc::new(schema().project(&projection).unwrap());
         chunks::read_blocking(Box::new(move |out| {
-            let mut gathered = Gathered::new(projected);
+            let mut gathered = Gathered::new(projected, reader());
             for commit in &commits {
                 gathered.add(commit, &projection, out)?;
             }

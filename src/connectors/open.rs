@@ -100,6 +100,7 @@ pub fn open_source(
     object: &CatalogObject,
     environment: &ConnectorEnvironment,
 ) -> Result<SourceRef> {
+    let sent = object.with_sent_columns();
     let (connector, options) = match &object.definition {
         Definition::Stream(stream) => (stream.connector.clone(), &stream.options),
         Definition::Table(table) => (None, &table.options),
@@ -111,10 +112,10 @@ pub fn open_source(
         }
     };
     let source: SourceRef = match connector.as_deref() {
-        None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)),
-        Some("files") => Arc::new(FilesSource::open(object, options, environment)?),
-        Some("generator") => Arc::new(GeneratorSource::open(object, options, environment)?),
-        Some("kafka") => Arc::new(KafkaSource::open(object, options, environment)?),
+        None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)?),
+        Some("files") => Arc::new(FilesSource::open(&sent, options, environment)?),
+        Some("generator") => Arc::new(GeneratorSource::open(&sent, options, environment)?),
+        Some("kafka") => Arc::new(KafkaSource::open(&sent, options, environment)?),
         Some(other) => {
             return Err(unknown_connector(
                 other,

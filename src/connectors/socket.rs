@@ -26,6 +26,7 @@ use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::log::DurableLog;
+use crate::log::stored::StoredWriter;
 
 /// How long lines are gathered before they are committed.
 const GATHER: Duration = Duration::from_millis(10);
@@ -156,7 +157,7 @@ impl Endpoint {
             policy => policy == Some("drop"),
         };
         let format = FormatOptions::from_settings(&settings, || Some("text"))?;
-        let schema = object.schema();
+        let schema = object.sent_schema();
         let all: Vec<usize> = (0..schema.fields().len()).collect();
         let layout = Layout::new(&schema, &vec![None; all.len()], &all);
         RecordDecoder::new(&format, &layout.payload, &layout.payload_projection)?;
@@ -177,6 +178,7 @@ impl Endpoint {
 struct Receiver {
     name: String,
     relation: u32,
+    writer: StoredWriter,
     endpoint: Endpoint,
     log: Arc<DurableLog>,
     environment: ConnectorEnvironment,
@@ -195,6 +197,7 @@ impl Receiver {
         Ok(Self {
             name: object.name.clone(),
             relation: object.oid,
+            writer: StoredWriter::new(object),
             endpoint: Endpoint::from_object(object, environment)?,
             log: environment.durable_log()?,
             environment: environment.clone(),
@@ -318,7 +321,10 @@ impl Receiver {
         };
         let count = rows.as_ref().map_or(0, RecordBatch::num_rows) as u64;
         if let Some(rows) = rows {
-            let changes = ChangeBatch::inserts(rows);
+            let changes = match self.writer.stored(&ChangeBatch::inserts(rows)) {
+                Ok(changes) => changes,
+                Err(e) => return Some(Ended::Failed(e.primary().to_owned())),
+            };
             let mut failures = 0;
             while let Err(e) = self.log_rows(&changes).await {
                 failures += 1;

@@ -25,6 +25,7 @@ use crate::engine::parts::EngineParts;
 use crate::error::Result;
 use crate::log::DurableLog;
 use crate::log::tables::TableStore;
+use crate::session::threads::QueryThreads;
 use crate::sql::options;
 use crate::state::MemoryBudget;
 
@@ -49,6 +50,8 @@ pub(crate) struct DatabaseParts {
     pub backends: Arc<Backends>,
     /// When the database was opened, microseconds since the epoch.
     pub started_at_us: i64,
+    /// What queries compute on.
+    pub query_threads: Arc<QueryThreads>,
     /// Memory and spill files of all queries.
     pub runtime: Arc<RuntimeEnv>,
     /// Set once at open; see [`Self::engine`].
@@ -77,6 +80,7 @@ impl DatabaseParts {
             backends: Backends::new(clock.clone()),
             started_at_us: clock.now_us(),
             runtime: query_runtime(dir, (limit * QUERY_SHARE) as usize)?,
+            query_threads: QueryThreads::start()?,
             clock,
             engine: OnceLock::new(),
             lock: Mutex::new(Some(lock)),

@@ -1,5 +1,6 @@
 //! What the engine asks of the catalog, of planning and of history, answered by ours.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -68,8 +69,8 @@ impl SessionBinder {
 
 #[async_trait]
 impl Binder for SessionBinder {
-    async fn bind(&self, query: &str) -> Result<LogicalPlan> {
-        self.binder.bind(query).await
+    async fn bind(&self, query: &str, versions: &BTreeMap<String, usize>) -> Result<LogicalPlan> {
+        self.binder.bind(query, versions).await
     }
 
     fn state(&self) -> SessionState {

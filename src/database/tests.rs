@@ -216,7 +216,10 @@ async fn a_subscription_gives_the_contents_and_then_each_change() {
         .execute("UPDATE t SET v = 11 WHERE k = 1")
         .await
         .unwrap();
-    assert_eq!(next().await, [pair("delete", 10), pair("insert", 11)]);
+    assert_eq!(
+        next().await,
+        [pair("update_after", 11), pair("update_before", 10)]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

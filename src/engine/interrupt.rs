@@ -9,7 +9,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::shared::Command;
 
 /// How long a batch that runs may go on at shutdown before it is given up.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// The same when the pipeline is dropped: what the batch would commit goes with it.
+const DROP_GRACE: Duration = Duration::from_millis(500);
 
 /// What became of something that commands may interrupt.
 pub(super) enum Interrupted<T> {
@@ -21,7 +23,8 @@ pub(super) enum Interrupted<T> {
 fn grace(command: &Command) -> Option<Duration> {
     match command {
         Command::Stop(within, _) => Some(*within),
-        Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
+        Command::Shutdown(true, _) => Some(DROP_GRACE),
+        Command::Shutdown(false, _) => Some(SHUTDOWN_GRACE),
         _ => None,
     }
 }

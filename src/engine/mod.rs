@@ -7,6 +7,7 @@
 
 mod batch;
 mod board;
+mod closing;
 mod committing;
 pub mod decide;
 mod feeding;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::arrow::array::{RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -45,17 +46,17 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
-use parts::EngineParts;
+use crate::dataflow::plan::ViewPlan;
+use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 pub use planning::row_policy;
 use planning::{ViewRegistry, plan_object, unknown};
+pub(crate) use planning::{sink_query, versioned_name};
 pub use read::ReadContext;
 use receivers::Receivers;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
-
-/// How long STOP waits for a running batch unless it says otherwise.
-pub const DEFAULT_STOP_WITHIN: Duration = Duration::from_secs(60);
+pub use subscribe::{SubscribeFrom, Subscription};
 
 /// All pipelines of a database. Cheap to clone.
 #[derive(Clone)]
@@ -224,32 +225,48 @@ impl Engine {
         if !opened.is_ok_and(|s| *s == "failed") {
             return Ok(());
         }
-        let query = shared
-            .board
-            .lock()
-            .queries
-            .get(&object.name)
-            .cloned()
-            .unwrap_or_default();
-        let mut error = Error::new(
-            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            query
-                .exception
-                .unwrap_or_else(|| "the pipeline could not start".to_owned()),
-        );
-        if let Some(hint) = query.hint {
-            error = error.hint(hint);
-        }
+        let error = shared.failure();
         self.end_pipeline(shared).await?;
         self.inner.directory.views.write().remove(&object.name);
         Err(error)
     }
 
+    /// The plan of a view's operators, as it would run; `definitions` instead of the committed ones.
+    pub fn planned(
+        &self,
+        object: &CatalogObject,
+        plan: &LogicalPlan,
+        definitions: Option<Arc<dyn Definitions>>,
+    ) -> Result<ViewPlan> {
+        let mut parts = self.inner.parts.clone();
+        if let Some(definitions) = definitions {
+            parts.definitions = definitions;
+        }
+        plan_object(&parts, &self.inner.registry, object, plan)
+    }
+
+    /// A relation's columns, watermark or expectations were altered: a receiver starts over with
+    /// them, and so do the pipelines that read it, at a batch border.
+    pub async fn alter_relation(&self, object: &CatalogObject) -> Result<()> {
+        if self.inner.receivers.contains(&object.name) {
+            self.inner.receivers.stop(&object.name).await;
+            self.create_stream(object).await?;
+        }
+        for shared in self.affected(&object.name) {
+            shared.ask(Command::Reopen).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a pipeline could read a relation, as far as its definition says.
+    pub fn check_source(&self, object: &CatalogObject) -> Result<()> {
+        opening::open_relation(&self.inner.parts, object, None, 0).map(drop)
+    }
+
     /// Checks that a plan can run as a view and describes its operators, without starting it:
     /// columns operator, detail, mode, state, retention (all text).
     pub fn explain(&self, object: &CatalogObject, plan: &LogicalPlan) -> Result<RecordBatch> {
-        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
-        let rows = planned.explain();
+        let rows = self.planned(object, plan, None)?.explain();
         let column = |f: &dyn Fn(&crate::dataflow::plan::ExplainRow) -> Option<String>| {
             Arc::new(rows.iter().map(f).collect::<StringArray>()) as _
         };
@@ -363,6 +380,13 @@ impl Engine {
         Ok(())
     }
 
+    /// The checkpoint location that a pipeline has by these options.
+    pub fn checkpoint_location(&self, pipeline: &str, options: &Options) -> Result<String> {
+        let settings = PipelineSettings::read(options)?;
+        let parts = &self.inner.parts;
+        Ok(opening::location_of(parts, pipeline, &settings))
+    }
+
     /// Changed options take effect at the next batch. `options` are the object's whole options.
     pub async fn alter_options(
         &self,
@@ -464,6 +488,31 @@ impl Engine {
         self.pipeline_by(kind, name)?.ask(Command::Start).await
     }
 
+    /// Returns once what was started runs; its error if it failed, 57014 if it takes longer.
+    pub async fn started(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
+        let pipelines = match kind {
+            ObjectKind::Stream => self.affected(name),
+            _ => vec![self.pipeline_by(kind, name)?],
+        };
+        for shared in pipelines {
+            let mut status = shared.status.subscribe();
+            let is_settled = |s: &&'static str| !matches!(*s, "starting" | "restoring");
+            let settled = status.wait_for(is_settled);
+            let Ok(settled) = tokio::time::timeout(within, settled).await else {
+                return Err(Error::with_kind(
+                    crate::error::ErrorKind::Cancelled,
+                    sqlstate::QUERY_CANCELED,
+                    format!("\"{name}\" did not start within {} ms", within.as_millis()),
+                )
+                .detail("It goes on starting."));
+            };
+            if settled.is_ok_and(|s| *s == "failed") {
+                return Err(shared.failure());
+            }
+        }
+        Ok(())
+    }
+
     /// Stops it at a batch border, within `within`.
     pub async fn stop(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
         if kind == ObjectKind::Stream {
@@ -531,21 +580,8 @@ impl Engine {
     }
 
     /// Reads a stream's rows by batch, everything that is there now (for `SELECT` on a stream).
+    /// `projection` counts its stored columns.
     pub async fn scan_stream(
-        &self,
-        name: &str,
-        projection: &[usize],
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let object = self
-            .inner
-            .parts
-            .definitions
-            .object(name)
-            .ok_or_else(|| unknown(name))?;
-        self.scan_object(&object, projection).await
-    }
-
-    async fn scan_object(
         &self,
         object: &CatalogObject,
         projection: &[usize],
@@ -559,7 +595,7 @@ impl Engine {
         let Some(SourceRange { start, end }) = range else {
             return Ok(futures::stream::empty().boxed());
         };
-        let all: Vec<usize> = (0..object.columns().len()).collect();
+        let all: Vec<usize> = (0..object.stored_columns().len()).collect();
         let decodes_text = opening::decodes_text(object);
         let read = if decodes_text { &all } else { projection };
         let chunks = source
@@ -629,8 +665,18 @@ impl Engine {
         snapshot: bool,
         progress: bool,
         after_batch: Option<u64>,
-    ) -> Result<(SchemaRef, BoxStream<'static, Result<CommittedChanges>>)> {
+    ) -> Result<Subscription> {
         let shared = self.inner.directory.pipeline_of(name)?;
         subscribe::subscribe(&shared, name, snapshot, progress, after_batch).await
+    }
+
+    /// Changes of a stream or table, as its source gives them. What lies in the durable log is
+    /// numbered by its commits; what comes from a connector is counted from 0.
+    pub async fn subscribe_to_source(
+        &self,
+        object: &CatalogObject,
+        from: SubscribeFrom,
+    ) -> Result<BoxStream<'static, Result<CommittedChanges>>> {
+        subscribe::subscribe_to_source(&self.inner.parts, object, from).await
     }
 }

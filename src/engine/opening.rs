@@ -16,10 +16,11 @@ use super::pace::Pace;
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
 use super::planning::{plan_object, sink_query, state_name, unknown};
-use super::settings::read_limits;
+use super::settings::{PipelineSettings, read_limits};
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::load::RunLoader;
+use crate::checkpoint::relocate::relocate;
 use crate::checkpoint::{
     Checkpoint, CheckpointLocation, CommitEntry, Expectation, Identity, OffsetEntry, Resume,
     ResumePoint,
@@ -162,6 +163,7 @@ impl Pipeline {
             dataflow.add_view(plan)?;
             views.push(entry);
         }
+        self.finish_move().await?;
         let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
         for note in &resume.notes {
             self.event("recovered", serde_json::json!({ "note": note }));
@@ -228,12 +230,12 @@ impl Pipeline {
 
     /// Plans a view's query, or the query that feeds a sink over no materialized view.
     pub(super) async fn plan(&self, object: &CatalogObject) -> Result<ViewPlan> {
-        let query = match &object.definition {
-            Definition::MaterializedView(view) => view.query.clone(),
-            Definition::Sink(sink) => sink_query(&sink.from),
+        let (query, versions) = match &object.definition {
+            Definition::MaterializedView(view) => (view.query.clone(), &view.versions),
+            Definition::Sink(sink) => (sink_query(&sink.from), &sink.versions),
             _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
         };
-        let bound = self.parts.binder.bind(&query).await?;
+        let bound = self.parts.binder.bind(&query, versions).await?;
         plan_object(&self.parts, &self.registry, object, &bound)
     }
 
@@ -246,6 +248,7 @@ impl Pipeline {
                 ViewReader {
                     state_name: state_name(&entry.object),
                     schema: plan.schema.clone(),
+                    key: plan.key.clone(),
                     contents: plan.contents()?,
                 },
             );
@@ -255,17 +258,19 @@ impl Pipeline {
 
     /// Where this pipeline's checkpoint lies.
     pub(super) fn location(&self) -> String {
-        self.settings
-            .checkpoint_location
-            .clone()
-            .unwrap_or_else(|| {
-                let dir = self
-                    .parts
-                    .data_dir
-                    .join("checkpoints")
-                    .join(file_name(&self.shared.name));
-                dir.to_string_lossy().into_owned()
-            })
+        location_of(&self.parts, &self.shared.name, &self.settings)
+    }
+
+    /// A move of the checkpoint that a crash cut short is brought to its end.
+    async fn finish_move(&self) -> Result<()> {
+        let definition = self.parts.definitions.pipeline(&self.shared.name);
+        let to = self.location();
+        match definition.and_then(|d| d.previous_location) {
+            Some(from) if from != to => {
+                relocate(&from, &to, self.shared.id, &self.parts.clock).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens the checkpoint and the local state, and brings the state to the last commit. The local
@@ -488,6 +493,7 @@ async fn open_slot(
         .object(relation)
         .ok_or_else(|| unknown(relation))?;
     let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
+    let object = object.with_stored_columns();
     let (watermark, expectations, options) = match &object.definition {
         Definition::Stream(s) => (
             s.watermark.clone(),
@@ -570,6 +576,18 @@ pub(super) fn decodes_text(object: &CatalogObject) -> bool {
             "parquet".to_owned(),
         ));
     has_payload && !is_columnar
+}
+
+/// Where the checkpoint of a pipeline with these settings lies.
+pub(super) fn location_of(
+    parts: &EngineParts,
+    pipeline: &str,
+    settings: &PipelineSettings,
+) -> String {
+    settings.checkpoint_location.clone().unwrap_or_else(|| {
+        let dir = parts.data_dir.join("checkpoints").join(file_name(pipeline));
+        dir.to_string_lossy().into_owned()
+    })
 }
 
 /// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.

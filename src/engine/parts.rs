@@ -3,6 +3,7 @@
 //! The engine knows no SQL text and no catalog file; it asks through these traits, so that a
 //! simulation can stand in for all of them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,8 +33,9 @@ pub trait Definitions: Send + Sync {
 /// Turns the text of a stored query into a bound plan.
 #[async_trait]
 pub trait Binder: Send + Sync {
-    /// Binds and analyzes a query over the catalog's relations; not optimized.
-    async fn bind(&self, query: &str) -> Result<LogicalPlan>;
+    /// Binds and analyzes a query over the catalog's relations; not optimized. `versions`: of
+    /// which version of their columns the query means altered relations.
+    async fn bind(&self, query: &str, versions: &BTreeMap<String, usize>) -> Result<LogicalPlan>;
     /// The planning session's state: optimizer rules and functions.
     fn state(&self) -> SessionState;
 }

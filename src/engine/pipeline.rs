@@ -29,7 +29,7 @@ use super::receivers::Receivers;
 use super::settings::PipelineSettings;
 use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
-use crate::catalog::definition::{CatalogObject, Definition, Options};
+use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::Checkpoint;
 use crate::connectors::SourceOffset;
 use crate::dataflow::plan::ViewPlan;
@@ -60,7 +60,7 @@ impl ViewEntry {
 }
 
 /// Where the loop stands.
-enum Phase {
+pub(super) enum Phase {
     Opening,
     Running,
     /// Until then, then open again (true) or go on running (false).
@@ -117,7 +117,7 @@ pub(super) struct Pipeline {
     pub letters_told: BTreeMap<String, u64>,
     /// The last batch was one of several that the pipeline is behind.
     pub is_catching_up: bool,
-    attempt: u32,
+    pub attempt: u32,
     stopped_by_user: bool,
     waiters: Vec<Waiter>,
     last_start: Option<tokio::time::Instant>,
@@ -449,7 +449,7 @@ impl Pipeline {
                 reply.send(Ok(())).ok();
             }
             Command::SetOptions(options, reply) => {
-                let answer = self.change_settings(&options);
+                let answer = self.change_settings(&options, phase).await;
                 reply.send(answer).ok();
             }
             Command::Flush(true, reply) if matches!(phase, Phase::Stopped) => {
@@ -488,62 +488,6 @@ impl Pipeline {
             }
         }
         None
-    }
-
-    /// Takes over changed options; the checkpoint stays where it is.
-    fn change_settings(&mut self, options: &Options) -> Result<()> {
-        let settings = PipelineSettings::read(options)?;
-        if settings.checkpoint_location != self.settings.checkpoint_location {
-            return Err(
-                Error::unsupported("the checkpoint of a pipeline cannot be moved")
-                    .detail(format!("It lies at {}.", self.location()))
-                    .hint("DROP the view and create it with the other checkpoint_location."),
-            );
-        }
-        self.shared.life.lock().stall_timeout_us = settings.stall_timeout.as_micros() as i64;
-        self.settings = settings;
-        Ok(())
-    }
-
-    /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
-    async fn end(&mut self, archive: bool) -> Result<()> {
-        self.abandon_commit().await;
-        self.let_go();
-        let checkpoint = self.closing.take();
-        self.state = None;
-        self.sinks.clear();
-        self.tell("stopped");
-        match &checkpoint {
-            Some(checkpoint) if archive => {
-                Checkpoint::clone(checkpoint).archive().await?;
-            }
-            Some(checkpoint) => Checkpoint::clone(checkpoint).close().await,
-            None if archive => self.set_checkpoint_aside()?,
-            None => {}
-        }
-        if !archive {
-            return Ok(());
-        }
-        self.shared.publication.lock().snapshot = None;
-        let dir = self
-            .parts
-            .data_dir
-            .join("pipelines")
-            .join(super::opening::file_name(&self.shared.name));
-        StateStore::destroy(&dir)
-    }
-
-    /// Moves the checkpoint of a pipeline that never opened out of the way, so that its name can be
-    /// used again. Only the default location is known to be this database's own.
-    fn set_checkpoint_aside(&self) -> Result<()> {
-        let location = std::path::PathBuf::from(self.location());
-        if self.settings.checkpoint_location.is_some() || !location.exists() {
-            return Ok(());
-        }
-        let archive = location.with_extension("archive");
-        std::fs::create_dir_all(&archive)?;
-        let label = format!("dropped-{}", self.parts.clock.now_us());
-        Ok(std::fs::rename(&location, archive.join(label))?)
     }
 
     /// Registers a FLUSH or REFRESH with the positions it must reach.

@@ -61,7 +61,7 @@ pub(super) fn plan_object(
     let on_row_error = row_policy(object);
     let inputs = |name: &str| input_properties(parts, registry, name);
     let state = parts.binder.state();
-    plan_view(&ViewRequest {
+    let mut planned = plan_view(&ViewRequest {
         name: &object.name,
         state_name: &state_name(object),
         stored: matches!(object.definition, Definition::MaterializedView(_)),
@@ -70,7 +70,37 @@ pub(super) fn plan_object(
         inputs: &inputs,
         emit,
         on_row_error,
-    })
+    })?;
+    planned.map_inputs(|name, columns| {
+        let (relation, version) = version_of(name);
+        if let Some(object) = parts.definitions.object(relation) {
+            let object = object.at_version(version);
+            for column in columns {
+                *column = object.stored_index(*column);
+            }
+        }
+        relation.to_owned()
+    });
+    Ok(planned)
+}
+
+/// What stands between a relation's name and its version in a bound plan: no statement can hold it.
+const VERSION_MARK: char = '\u{1}';
+
+/// The name under which a bound plan scans a relation at a version of its columns.
+pub(crate) fn versioned_name(name: &str, version: usize) -> String {
+    match version {
+        0 => name.to_owned(),
+        version => format!("{name}{VERSION_MARK}{version}"),
+    }
+}
+
+/// A relation's name and version from [`versioned_name`].
+fn version_of(name: &str) -> (&str, usize) {
+    let parts = name.rsplit_once(VERSION_MARK);
+    parts
+        .and_then(|(relation, version)| Some((relation, version.parse().ok()?)))
+        .unwrap_or((name, 0))
 }
 
 /// What a view's rows meet on which an expression fails.
@@ -89,7 +119,8 @@ fn input_properties(
     registry: &ViewRegistry,
     name: &str,
 ) -> Option<InputProperties> {
-    let object = parts.definitions.object(name)?;
+    let (name, version) = version_of(name);
+    let object = parts.definitions.object(name)?.at_version(version);
     match &object.definition {
         Definition::Stream(stream) => {
             let schema = object.schema();
@@ -126,7 +157,7 @@ fn input_properties(
 }
 
 /// The query a sink over something that is no materialized view runs: everything in it.
-pub(super) fn sink_query(from: &str) -> String {
+pub(crate) fn sink_query(from: &str) -> String {
     format!(
         "SELECT * FROM {}",
         crate::sql::names::quote_identifier(from)

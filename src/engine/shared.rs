@@ -105,6 +105,8 @@ pub(super) struct AddView {
 pub(super) struct ViewReader {
     pub state_name: String,
     pub schema: SchemaRef,
+    /// Columns by which its rows are unique; `None`: not known.
+    pub key: Option<Vec<usize>>,
     pub contents: ViewContents,
 }
 
@@ -217,6 +219,24 @@ impl PipelineShared {
         let gone = || Error::internal(format!("pipeline \"{}\" has ended", self.name));
         self.commands.send(command(reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
+    }
+
+    /// Why it failed, from its status.
+    pub fn failure(&self) -> Error {
+        let board = self.board.lock();
+        let mut queries = board.queries.values();
+        let failed = queries.find(|q| q.exception.is_some()).cloned();
+        let failed = failed.unwrap_or_default();
+        let error = Error::new(
+            crate::error::sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            failed
+                .exception
+                .unwrap_or_else(|| format!("pipeline \"{}\" could not start", self.name)),
+        );
+        match failed.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
     }
 
     /// Publishes a committed batch: readers and subscribers change over together.

@@ -43,6 +43,18 @@ struct ErrorBody {
     detail: Option<String>,
     hint: Option<String>,
     position: Option<usize>,
+    subject: Option<Subject>,
+}
+
+/// What of a relation an error is about, for drivers that tell errors apart by it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subject {
+    /// Relation.
+    pub table: String,
+    /// Column, for NOT NULL.
+    pub column: Option<String>,
+    /// Constraint, such as `t_pkey`.
+    pub constraint: Option<String>,
 }
 
 impl Error {
@@ -60,6 +72,7 @@ impl Error {
             detail: None,
             hint: None,
             position: None,
+            subject: None,
         }))
     }
 
@@ -101,6 +114,13 @@ impl Error {
     #[must_use]
     pub fn position(mut self, position: usize) -> Self {
         self.0.position = Some(position);
+        self
+    }
+
+    /// Adds what of a relation it is about.
+    #[must_use]
+    pub fn about(mut self, subject: Subject) -> Self {
+        self.0.subject = Some(subject);
         self
     }
 
@@ -147,6 +167,11 @@ impl Error {
     /// The HINT sentence, if any.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    /// What of a relation it is about, if that is known.
+    pub fn subject(&self) -> Option<&Subject> {
+        self.0.subject.as_ref()
     }
 
     /// 1-based character position in the statement, if known.

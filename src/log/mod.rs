@@ -20,6 +20,7 @@ mod shared;
 #[cfg(test)]
 pub(crate) mod simulation;
 pub mod storage;
+pub mod stored;
 pub mod tables;
 #[cfg(test)]
 mod tests;

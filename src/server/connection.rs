@@ -234,12 +234,13 @@ where
                 .put(Message::EmptyQueryResponse(EmptyQueryResponse::new()));
         }
         let several = statements.len() > 1;
-        if several {
-            self.session.begin_implicit();
-        }
         let mut outcome = Ok(());
         for (statement, _) in &statements {
             self.set_deadline();
+            if several {
+                // After a COMMIT among them the next ones are an implicit transaction again.
+                self.session.begin_implicit();
+            }
             outcome = self.run_statement(statement).await;
             if outcome.is_err() {
                 break;
@@ -259,6 +260,16 @@ where
         if self.drops_prepared(statement) {
             return self.complete("DEALLOCATE".to_owned());
         }
+        self.run_described(statement, true).await
+    }
+
+    /// Runs a statement and sends its rows; with the description of their columns before them, as
+    /// the simple protocol wants it.
+    pub async fn run_described(
+        &mut self,
+        statement: &Statement,
+        with_description: bool,
+    ) -> WireResult<()> {
         let result = self
             .wire
             .guard(self.session.execute(statement, &[]))
@@ -271,7 +282,9 @@ where
                 tag_has_count,
             } => {
                 let mut source = RowSource::new(schema, stream, tag, tag_has_count)?;
-                self.wire.put(source.description(&[]))?;
+                if with_description {
+                    self.wire.put(source.description(&[]))?;
+                }
                 let settings = self.output_settings();
                 let sent = source
                     .send(&mut self.wire, &[Format::Text], &settings, None)
@@ -413,6 +426,12 @@ fn error_message(severity: &'static str, error: &Error) -> Message {
     fields.extend(error.detail_text().map(|text| (b'D', text.to_owned())));
     fields.extend(error.hint_text().map(|text| (b'H', text.to_owned())));
     fields.extend(error.position_value().map(|at| (b'P', at.to_string())));
+    if let Some(subject) = error.subject() {
+        fields.push((b's', "public".to_owned()));
+        fields.push((b't', subject.table.clone()));
+        fields.extend(subject.column.clone().map(|name| (b'c', name)));
+        fields.extend(subject.constraint.clone().map(|name| (b'n', name)));
+    }
     Message::ErrorResponse(ErrorResponse::new(clean(fields)))
 }
 

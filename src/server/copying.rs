@@ -106,17 +106,26 @@ where
                 formats,
             )))?;
         let mut stream = detached(stream);
-        let encoder = Encoder::new(statement);
-        copy_data(&mut self.wire.output, |out| {
-            encoder.start(&schema, out);
-            Ok(())
-        })?;
+        let encoder = Encoder::new(statement, &schema)?;
+        // The binary header goes with the first row, or with the end, as from PostgreSQL.
+        let mut is_started = statement.format != CopyFormat::Binary;
+        if is_started {
+            copy_data(&mut self.wire.output, |out| {
+                encoder.start(&schema, out);
+                Ok(())
+            })?;
+        }
         let mut count = 0u64;
         while let Some(batch) = self.wire.guard(stream.next()).await? {
             let batch = batch?;
             let rows = RowEncoder::new(&batch, &types, &[value_format], &settings)?;
             for row in 0..batch.num_rows() {
-                copy_data(&mut self.wire.output, |out| encoder.row(&rows, row, out))?;
+                copy_data(&mut self.wire.output, |out| {
+                    if !std::mem::replace(&mut is_started, true) {
+                        encoder.start(&schema, out);
+                    }
+                    encoder.row(&rows, row, out)
+                })?;
                 if self.wire.output.len() >= FLUSH_BYTES {
                     self.wire.flush_guarded().await?;
                 }
@@ -124,6 +133,9 @@ where
             count += batch.num_rows() as u64;
         }
         copy_data(&mut self.wire.output, |out| {
+            if !is_started {
+                encoder.start(&schema, out);
+            }
             encoder.end(out);
             Ok(())
         })?;

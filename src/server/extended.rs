@@ -10,7 +10,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::data::{NoData, ParameterDescription};
@@ -26,7 +25,7 @@ use super::port::SessionPort;
 use super::rows::{RowSource, row_description};
 use super::wire::WireResult;
 use crate::error::{Error, Result, sqlstate};
-use crate::session::{StatementResult, TransactionStatus};
+use crate::session::{Parameter, StatementResult, TransactionStatus};
 use crate::sql::statement::Statement;
 use crate::types::SqlType;
 use crate::values::types::WireType;
@@ -47,7 +46,7 @@ pub(super) struct Prepared {
 /// A statement with its parameters, and where its rows stand.
 pub(super) struct Portal {
     prepared: Arc<Prepared>,
-    parameters: Vec<ScalarValue>,
+    parameters: Vec<Parameter>,
     formats: Vec<Format>,
     progress: Progress,
 }
@@ -167,17 +166,24 @@ where
                     )))?;
                 description(&prepared, &[])
             }
-            Target::Portal => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-                description(&portal.prepared, &portal.formats)
-            }
+            Target::Portal => match self.portals.get(name) {
+                Some(portal) => description(&portal.prepared, &portal.formats),
+                // A cursor of DECLARE is a portal too.
+                None => {
+                    let columns = self.session.cursor_columns(name);
+                    let schema = columns.ok_or_else(|| no_portal(name))?;
+                    row_description(&schema, &WireType::of_schema(&schema)?, &[])
+                }
+            },
         };
         self.wire.put(answer)
     }
 
     pub(super) async fn execute_portal(&mut self, name: &str, row_limit: usize) -> WireResult<()> {
         // Taken out while it runs: a portal that fails is gone.
-        let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
+        let Some(mut portal) = self.portals.remove(name) else {
+            return self.execute_cursor(name, row_limit).await;
+        };
         let Some(statement) = &portal.prepared.statement else {
             self.portals.insert(name.to_owned(), portal);
             return self
@@ -252,13 +258,28 @@ where
         Ok(())
     }
 
+    /// Execute of a cursor that DECLARE opened: as FETCH.
+    async fn execute_cursor(&mut self, name: &str, row_limit: usize) -> WireResult<()> {
+        if self.session.cursor_columns(name).is_none() {
+            return Err(no_portal(name).into());
+        }
+        let fetch = Statement::Fetch {
+            name: name.to_owned(),
+            count: (row_limit > 0).then_some(row_limit as u64),
+        };
+        self.statement_starts("FETCH");
+        self.run_described(&fetch, false).await
+    }
+
     pub(super) fn close(&mut self, target: Target, name: &str) -> WireResult<()> {
         match target {
             Target::Statement => {
                 self.statements.remove(name);
             }
             Target::Portal => {
-                self.portals.remove(name);
+                if self.portals.remove(name).is_none() {
+                    self.session.close_portal(name);
+                }
             }
         }
         self.wire.put(Message::CloseComplete(CloseComplete::new()))
@@ -289,7 +310,9 @@ where
     fn refuse_in_failed_transaction(&self, statement: &Statement) -> Result<()> {
         let ends = matches!(
             statement,
-            Statement::Commit | Statement::Rollback | Statement::RollbackToSavepoint(_)
+            Statement::Commit { .. }
+                | Statement::Rollback { .. }
+                | Statement::RollbackToSavepoint(_)
         );
         if self.session.transaction_status() == TransactionStatus::Failed && !ends {
             return Err(Error::new(
@@ -391,7 +414,7 @@ fn cast_oids(statement: &Statement) -> BTreeMap<usize, u32> {
     casts.0
 }
 
-fn bound_parameters(prepared: &Prepared, bind: &Bind) -> Result<Vec<ScalarValue>> {
+fn bound_parameters(prepared: &Prepared, bind: &Bind) -> Result<Vec<Parameter>> {
     let (needed, given) = (prepared.parameter_types.len(), bind.parameters.len());
     let formats = formats(&bind.parameter_formats, given).map_err(|count| {
         protocol_error(format!(
@@ -406,13 +429,10 @@ fn bound_parameters(prepared: &Prepared, bind: &Bind) -> Result<Vec<ScalarValue>
     }
     let mut values = Vec::with_capacity(given);
     for (i, value) in bind.parameters.iter().enumerate() {
-        values.push(decode_parameter(
-            i + 1,
-            &prepared.parameter_types[i],
-            prepared.parameter_oids[i],
-            formats[i],
-            value.as_deref(),
-        )?);
+        let sql_type = &prepared.parameter_types[i];
+        let oid = prepared.parameter_oids[i];
+        let value = decode_parameter(i + 1, sql_type, oid, formats[i], value.as_deref())?;
+        values.push(Parameter::new(value, sql_type.clone()));
     }
     Ok(values)
 }

@@ -6,11 +6,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use datafusion::common::ScalarValue;
+use datafusion::arrow::datatypes::SchemaRef;
 
 use crate::catalog::pg_catalog::backends::Backend;
 use crate::error::Result;
-use crate::session::{Notice, Session, StatementDescription, StatementResult, TransactionStatus};
+use crate::session::{
+    Notice, Parameter, Session, StatementDescription, StatementResult, TransactionStatus,
+};
 use crate::sql::statement::Statement;
 use crate::types::SqlType;
 
@@ -26,8 +28,10 @@ pub(super) trait SessionPort: Send {
     fn execute(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> impl Future<Output = Result<StatementResult>> + Send;
+    fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef>;
+    fn close_portal(&mut self, cursor: &str);
     fn begin_implicit(&mut self);
     fn end_implicit(&mut self, failed: bool) -> impl Future<Output = Result<()>> + Send;
     fn fail_transaction(&mut self);
@@ -55,9 +59,17 @@ impl SessionPort for Session {
     async fn execute(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         Session::execute(self, statement, parameters).await
+    }
+
+    fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {
+        Session::cursor_columns(self, name)
+    }
+
+    fn close_portal(&mut self, cursor: &str) {
+        Session::close_portal(self, cursor);
     }
 
     fn begin_implicit(&mut self) {

@@ -19,9 +19,9 @@ use crate::catalog::pg_catalog::backends::{Backend, Backends};
 use crate::clock::ManualClock;
 use crate::error::{Error, Result};
 use crate::session::{
-    CopyIn, CopyWriter, Notice, StatementDescription, StatementResult, TransactionStatus,
+    CopyIn, CopyWriter, Notice, Parameter, StatementDescription, StatementResult, TransactionStatus,
 };
-use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, Statement};
+use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, ForceQuote, Statement};
 use crate::types::SqlType;
 
 /// Statements are `NoOperation`s whose tag is the text; what they do:
@@ -122,7 +122,7 @@ impl SessionPort for Script {
     async fn execute(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let Statement::NoOperation(text) = statement else {
             return Err(Error::internal("not scripted"));
@@ -151,7 +151,7 @@ impl SessionPort for Script {
             }
             None if *text == "forever" => rows(vec![batch(vec![7])], true),
             None if *text == "sleep" => std::future::pending().await,
-            None if *text == "echo" => match &parameters[0] {
+            None if *text == "echo" => match &parameters[0].value {
                 ScalarValue::Int64(Some(n)) => rows(vec![batch(vec![*n])], false),
                 other => return Err(Error::internal(format!("{other:?}"))),
             },
@@ -163,6 +163,8 @@ impl SessionPort for Script {
                     delimiter: b'\t',
                     null: "\\N".into(),
                     header: false,
+                    header_match: false,
+                    force_quote: ForceQuote::Columns(Vec::new()),
                     quote: b'"',
                     escape: b'"',
                 },
@@ -174,6 +176,12 @@ impl SessionPort for Script {
             },
         })
     }
+
+    fn cursor_columns(&mut self, _name: &str) -> Option<SchemaRef> {
+        None
+    }
+
+    fn close_portal(&mut self, _cursor: &str) {}
 
     fn begin_implicit(&mut self) {
         self.log.lock().push("begin implicit".into());
@@ -364,8 +372,15 @@ async fn simple_queries_answer_statement_by_statement() {
     assert_eq!(client.query("begin").await, ["C BEGIN", "Z T"]);
     assert_eq!(client.query("fail late").await.last().unwrap(), "Z E");
     let log = client.log.lock().join(",");
-    assert!(log.contains("begin implicit,rows 1,fail,rollback"), "{log}");
-    assert!(log.contains("begin implicit,one,two,commit"), "{log}");
+    // Each statement of a message belongs to an implicit transaction, if none is open.
+    assert!(
+        log.contains("begin implicit,rows 1,begin implicit,fail,rollback"),
+        "{log}"
+    );
+    assert!(
+        log.contains("begin implicit,one,begin implicit,two,commit"),
+        "{log}"
+    );
 }
 
 #[tokio::test]

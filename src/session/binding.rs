@@ -1,26 +1,32 @@
 //! Binding of materialized views' queries: what runs is always bound from the stored text, at
 //! creation as at a restart, so that both give one plan.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 
-use super::planning;
 use super::rows::SharedRows;
 use super::scope::StatementScope;
+use super::{planning, versions};
 use crate::database::DatabaseParts;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
 /// Binds a stored query: analyzed, not optimized, its columns of the types that the definition
 /// tells of (an unsigned count, say, is a numeric in SQL).
-pub(super) async fn bind_text(state: &SessionState, text: &str) -> Result<LogicalPlan> {
+pub(super) async fn bind_text(
+    state: &SessionState,
+    text: &str,
+    columns_meant: &BTreeMap<String, usize>,
+) -> Result<LogicalPlan> {
     let query = planning::parse_query(text)?;
-    let plan = planning::plan_statement(state, planning::query_statement(&query)).await?;
+    let planned = planning::plan_statement(state, planning::query_statement(&query));
+    let plan = versions::binding(versions::meaning(columns_meant, planned)).await?;
     let plan = planning::analyzed(state, plan)?;
     let columns = planning::columns_of(&plan, &[])?;
-    planning::with_columns(plan, &columns)
+    versions::in_scan_names(planning::with_columns(plan, &columns)?)
 }
 
 /// The text to store for a query whose columns the view renames: the names become part of it.
@@ -53,7 +59,11 @@ impl ViewBinder {
     }
 
     /// Binds a query over the newest committed definitions.
-    pub async fn bind(&self, query: &str) -> Result<LogicalPlan> {
+    pub async fn bind(
+        &self,
+        query: &str,
+        versions: &BTreeMap<String, usize>,
+    ) -> Result<LogicalPlan> {
         let parts = self.parts.upgrade().ok_or_else(|| {
             Error::with_kind(
                 ErrorKind::Cancelled,
@@ -63,7 +73,7 @@ impl ViewBinder {
         })?;
         let (context, scope) = self.context_of(&parts);
         scope.enter(parts.catalog.snapshot());
-        bind_text(&context.state(), query).await
+        bind_text(&context.state(), query, versions).await
     }
 
     /// Functions and optimizer rules.

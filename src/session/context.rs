@@ -40,6 +40,11 @@ pub(super) fn bare_context(
         ..ContextOptions::default()
     })
     .expect("the functions of a session have names of their own");
+    context
+        .state_ref()
+        .write()
+        .config_mut()
+        .set_extension(parts.query_threads.clone());
     public.attach(context.state_weak_ref());
     context
 }

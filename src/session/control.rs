@@ -11,8 +11,8 @@ pub(super) fn is_transaction_control(statement: &Statement) -> bool {
     matches!(
         statement,
         Statement::Begin { .. }
-            | Statement::Commit
-            | Statement::Rollback
+            | Statement::Commit { .. }
+            | Statement::Rollback { .. }
             | Statement::Savepoint(_)
             | Statement::ReleaseSavepoint(_)
             | Statement::RollbackToSavepoint(_)
@@ -26,8 +26,18 @@ impl Session {
     ) -> Result<StatementResult> {
         match statement {
             Statement::Begin { read_only } => self.begin(*read_only),
-            Statement::Commit => self.commit().await,
-            Statement::Rollback => Ok(self.rollback()),
+            Statement::Commit { chain } => {
+                let chained = self.chained(*chain)?;
+                let result = self.commit().await?;
+                self.begin_chained(chained)?;
+                Ok(result)
+            }
+            Statement::Rollback { chain } => {
+                let chained = self.chained(*chain)?;
+                let result = self.rollback();
+                self.begin_chained(chained)?;
+                Ok(result)
+            }
             Statement::Savepoint(name) => {
                 self.block.savepoint(name)?;
                 self.settings.mark();
@@ -90,6 +100,27 @@ impl Session {
                 self.warn_not_open();
                 Ok(done("COMMIT"))
             }
+        }
+    }
+
+    /// For `AND CHAIN`: whether the next transaction is read-only, as the present one is.
+    fn chained(&self, chain: bool) -> Result<Option<bool>> {
+        if !chain {
+            return Ok(None);
+        }
+        if !self.block.is_explicit() {
+            return Err(Error::new(
+                sqlstate::NO_ACTIVE_TRANSACTION,
+                "AND CHAIN can only be used in transaction blocks",
+            ));
+        }
+        Ok(Some(self.settings.is_on("transaction_read_only")))
+    }
+
+    fn begin_chained(&mut self, read_only: Option<bool>) -> Result<()> {
+        match read_only {
+            Some(read_only) => self.begin(read_only).map(drop),
+            None => Ok(()),
         }
     }
 

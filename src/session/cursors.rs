@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 
 use super::query::RowStream;
 use super::rowset::done;
-use super::{Session, StatementResult};
+use super::{Parameter, Session, StatementResult};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
 
@@ -102,6 +102,7 @@ impl Session {
         name: &str,
         query: &Statement,
         hold: bool,
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let is_subscription = matches!(query, Statement::Subscribe(_));
         if !hold && !self.block.is_explicit() {
@@ -118,7 +119,7 @@ impl Session {
             ));
         }
         let (schema, rows) = match query {
-            Statement::Query(query) => self.start_query(query, &[]).await?,
+            Statement::Query(query) => self.start_query(query, parameters).await?,
             Statement::Subscribe(subscribe) => self.start_subscription(subscribe).await?,
             _ => {
                 return Err(Error::unsupported("a cursor reads a query or a SUBSCRIBE"));
@@ -136,6 +137,16 @@ impl Session {
             },
         );
         Ok(done("DECLARE CURSOR"))
+    }
+
+    /// Columns of an open cursor, which is a portal of the protocol too; `None`: there is none.
+    pub fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {
+        self.cursors.get_mut().get(name).map(Cursor::schema)
+    }
+
+    /// The protocol's Close of a cursor; one that is not there is closed already.
+    pub fn close_portal(&mut self, name: &str) {
+        self.cursors.get_mut().remove(name);
     }
 
     pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor> {
@@ -167,6 +178,32 @@ impl Session {
             tag: "FETCH".to_owned(),
             tag_has_count: true,
         })
+    }
+
+    /// As [`Self::fetch`], but the rows go nowhere.
+    pub(super) async fn move_cursor(
+        &mut self,
+        name: &str,
+        count: Option<u64>,
+    ) -> Result<StatementResult> {
+        let patience = self
+            .settings
+            .duration("tidemill.fetch_timeout")
+            .unwrap_or(Duration::ZERO);
+        let cursor = self.cursor(name)?;
+        let mut left = count.unwrap_or(u64::MAX);
+        let mut moved = 0;
+        // By the batch, so that a cursor's rest never is in memory at once.
+        while left > 0 {
+            cursor.fill(1, patience).await?;
+            let rows: u64 = cursor.take(left).iter().map(|b| b.num_rows() as u64).sum();
+            if rows == 0 {
+                break;
+            }
+            moved += rows;
+            left -= rows;
+        }
+        Ok(done(format!("MOVE {moved}")))
     }
 
     pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<StatementResult> {

@@ -2,6 +2,8 @@
 
 use datafusion::arrow::datatypes::SchemaRef;
 
+use super::dml::has_changes;
+use super::parameters::describe_query;
 use super::{Session, StatementDescription, planning, rowset, show, subscribe};
 use crate::error::Result;
 use crate::sql::statement::{CopyTarget, Statement};
@@ -15,10 +17,16 @@ impl Session {
     ) -> Result<StatementDescription> {
         match statement {
             Statement::Query(query) => {
-                let state = self.planning_state();
-                let (parameters, columns) =
-                    planning::describe_query(&state, planning::query_statement(query), declared)
-                        .await?;
+                let mut types = declared.to_vec();
+                let (query, state) = match has_changes(query) {
+                    false => (query.as_ref().clone(), self.planning_state()),
+                    true => {
+                        let results = self.describe_changes_of_with(query, &mut types).await?;
+                        (results.query, results.state)
+                    }
+                };
+                let statement = planning::query_statement(&query);
+                let (parameters, columns) = describe_query(&state, statement, &types).await?;
                 Ok(StatementDescription {
                     parameters,
                     columns: Some(columns),
@@ -26,6 +34,13 @@ impl Session {
             }
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 self.describe_dml(statement, declared).await
+            }
+            Statement::DeclareCursor { query, .. } => {
+                let described = Box::pin(self.describe_statement(query, declared)).await?;
+                Ok(StatementDescription {
+                    columns: None,
+                    ..described
+                })
             }
             Statement::Execute { name, .. } => {
                 let prepared = self.prepared_statement(name)?;

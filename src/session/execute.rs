@@ -1,9 +1,7 @@
 //! One place that says which part of the session runs which statement.
 
-use datafusion::common::ScalarValue;
-
 use super::rowset::{done, text_rows};
-use super::{Session, StatementResult};
+use super::{Parameter, Session, StatementResult};
 use crate::error::{Error, Result};
 use crate::sql::statement::Statement;
 
@@ -26,7 +24,7 @@ impl Session {
     pub(super) async fn dispatch(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         self.enter_scope();
         if let Some(what) = writes(statement) {
@@ -41,6 +39,9 @@ impl Session {
             Statement::Copy(copy) => self.copy(copy).await,
             Statement::Explain(explained) => self.explain(explained, parameters).await,
             Statement::Subscribe(subscribe) => self.subscribe(subscribe).await,
+            Statement::DeclareCursor { name, query, hold } => {
+                self.declare_cursor(name, query, *hold, parameters).await
+            }
             Statement::Execute { name, arguments } => {
                 Box::pin(self.execute_prepared(name, arguments)).await
             }
@@ -75,7 +76,7 @@ impl Session {
                 name,
                 set,
                 reset,
-            } => self.alter_options(*kind, name, set, reset),
+            } => self.alter_options(*kind, name, set, reset).await,
             Statement::Rename {
                 kind,
                 name,
@@ -87,13 +88,16 @@ impl Session {
                 column,
                 comment,
             } => self.comment(*kind, name, column.as_deref(), comment.as_deref()),
-            Statement::Start(target) => self.start_running(target.as_ref()).await,
+            Statement::AlterRelation {
+                kind,
+                name,
+                if_exists,
+                actions,
+            } => self.alter_relation(*kind, name, *if_exists, actions).await,
+            Statement::Start(target, within) => self.start_running(target.as_ref(), *within).await,
             Statement::Stop(target, within) => self.stop_running(target.as_ref(), *within).await,
             Statement::Refresh(view) => self.refresh(view).await,
-            Statement::Flush => {
-                self.parts.engine().flush().await?;
-                Ok(done("FLUSH"))
-            }
+            Statement::Flush => self.flush().await,
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
             Statement::ExplainMaterializedView { name, analyze } => {
                 self.explain_view(name, *analyze).await
@@ -127,10 +131,8 @@ impl Session {
             }
             Statement::Prepare { name, statement } => self.prepare(name, statement),
             Statement::Deallocate(name) => self.deallocate(name.as_deref()),
-            Statement::DeclareCursor { name, query, hold } => {
-                self.declare_cursor(name, query, *hold).await
-            }
             Statement::Fetch { name, count } => self.fetch(name, *count).await,
+            Statement::Move { name, count } => self.move_cursor(name, *count).await,
             Statement::CloseCursor(name) => self.close_cursor(name.as_deref()),
             Statement::Discard => self.discard(),
             Statement::NoOperation(tag) => Ok(done(*tag)),
@@ -188,7 +190,9 @@ fn writes(statement: &Statement) -> Option<&'static str> {
         Statement::CreateSecret { .. } => "CREATE SECRET",
         Statement::AlterSecret { .. } => "ALTER SECRET",
         Statement::Drop { .. } => "DROP",
-        Statement::AlterOptions { .. } | Statement::Rename { .. } => "ALTER",
+        Statement::AlterOptions { .. }
+        | Statement::AlterRelation { .. }
+        | Statement::Rename { .. } => "ALTER",
         Statement::Comment { .. } => "COMMENT",
         _ => return None,
     })

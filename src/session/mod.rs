@@ -13,6 +13,7 @@ mod ddl;
 mod describe;
 pub mod dml;
 mod execute;
+mod parameters;
 mod planning;
 mod prepared;
 mod query;
@@ -26,6 +27,8 @@ mod show;
 mod subscribe;
 #[cfg(test)]
 mod tests;
+pub(crate) mod threads;
+mod versions;
 mod work;
 
 use std::collections::BTreeMap;
@@ -34,7 +37,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
-use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
@@ -51,6 +53,8 @@ use crate::database::DatabaseParts;
 use crate::error::Result;
 use crate::sql::statement::{CopyStatement, Statement};
 use crate::types::SqlType;
+
+pub use parameters::Parameter;
 
 /// `I`, `T` or `E` in ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +214,7 @@ impl Session {
     pub async fn execute(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         self.settle_interrupted();
         if control::is_transaction_control(statement) {
@@ -236,7 +240,7 @@ impl Session {
     async fn execute_in_block(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         if !self.block.is_explicit() && running::concerns_committed(statement) {
             // `INSERT …; FLUSH; SELECT …` in one message: what was said before it is committed.
@@ -251,7 +255,7 @@ impl Session {
     async fn execute_alone(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let mut attempts = 1;
         loop {
@@ -269,7 +273,7 @@ impl Session {
     async fn execute_once(
         &mut self,
         statement: &Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         self.begin_work();
         self.is_running = true;
@@ -372,9 +376,13 @@ impl Session {
     }
 
     fn notice(&mut self, message: impl Into<String>) {
+        self.notice_as("00000", message);
+    }
+
+    fn notice_as(&mut self, sqlstate: &'static str, message: impl Into<String>) {
         self.notices.push(Notice {
             severity: "NOTICE",
-            sqlstate: "00000",
+            sqlstate,
             message: message.into(),
             hint: None,
         });

@@ -4,23 +4,21 @@
 //! planned as `CAST($n AS type)`, so that overloaded functions and operators resolve as they would
 //! for a column of that type; the value takes its place afterwards.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
-use datafusion::common::metadata::ScalarAndMetadata;
-use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast;
 
+use super::versions;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 
 /// Our error through DataFusion's interfaces; `error::mapping` takes it out again unchanged.
 pub(super) fn external(error: Error) -> DataFusionError {
@@ -33,7 +31,7 @@ pub(super) fn query_statement(query: &ast::Query) -> ast::Statement {
 }
 
 /// PostgreSQL's words in DataFusion's.
-fn rewritten(mut statement: ast::Statement) -> Result<ast::Statement> {
+pub(super) fn rewritten(mut statement: ast::Statement) -> Result<ast::Statement> {
     crate::catalog::pg_catalog::without_unreachable(&mut statement);
     match statement {
         ast::Statement::Query(query) => {
@@ -62,114 +60,6 @@ pub(super) async fn plan_statement(
         .statement_to_plan(ParsedStatement::Statement(Box::new(statement)))
         .await?;
     Ok(plan)
-}
-
-/// Plans a query with its parameters' values in place.
-pub(super) async fn plan_with_values(
-    state: &SessionState,
-    mut statement: ast::Statement,
-    parameters: &[ScalarValue],
-) -> Result<LogicalPlan> {
-    let used = placeholders(&statement)?;
-    let most = used.iter().max().copied().unwrap_or(0);
-    if most > parameters.len() {
-        return Err(undefined_parameter(parameters.len() + 1));
-    }
-    let types = parameters
-        .iter()
-        .map(|value| SqlType::from_arrow(&value.data_type()))
-        .collect::<Vec<_>>();
-    cast_placeholders(&mut statement, &types);
-    let plan = plan_statement(state, statement).await?;
-    bind_values(plan, parameters)
-}
-
-/// Puts values in the place of `$1…`.
-pub(super) fn bind_values(plan: LogicalPlan, parameters: &[ScalarValue]) -> Result<LogicalPlan> {
-    if parameters.is_empty() {
-        return Ok(plan);
-    }
-    let values = parameters
-        .iter()
-        .cloned()
-        .map(ScalarAndMetadata::from)
-        .collect();
-    Ok(plan.with_param_values(ParamValues::List(values))?)
-}
-
-/// What a query's parameters and columns are. Declared types win over inferred ones; what nothing
-/// tells is text, as PostgreSQL decides.
-pub(super) async fn describe_query(
-    state: &SessionState,
-    statement: ast::Statement,
-    declared: &[Option<SqlType>],
-) -> Result<(Vec<SqlType>, SchemaRef)> {
-    let count = placeholders(&statement)?
-        .into_iter()
-        .max()
-        .unwrap_or(0)
-        .max(declared.len());
-    let mut types: Vec<Option<SqlType>> = declared.to_vec();
-    types.resize(count, None);
-    take_cast_types(&statement, &mut types);
-    let mut typed = statement.clone();
-    cast_placeholders(&mut typed, &types);
-    let plan = match plan_statement(state, typed).await {
-        Ok(plan) => plan,
-        Err(error) if types.iter().all(Option::is_some) => return Err(error),
-        Err(error) => {
-            // A function may refuse a parameter without a type: as text it may be taken.
-            let guessed = texts_for_unknown(&types);
-            let mut typed = statement;
-            cast_placeholders(&mut typed, &guessed);
-            types = guessed;
-            plan_statement(state, typed).await.map_err(|_| error)?
-        }
-    };
-    for (id, field) in plan.get_parameter_fields()? {
-        let index = parameter_index(&id)?;
-        if let (Some(slot @ None), Some(field)) = (types.get_mut(index), field) {
-            *slot = SqlType::from_field(&field);
-        }
-    }
-    let types: Vec<SqlType> = texts_for_unknown(&types).into_iter().flatten().collect();
-    let nulls = types
-        .iter()
-        .map(|t| ScalarValue::try_from(&t.to_arrow()))
-        .collect::<Result<Vec<_>, _>>()?;
-    let plan = analyzed(state, bind_values(plan, &nulls)?)?;
-    Ok((types, output_schema(&plan)))
-}
-
-/// A parameter that is cast where it stands, as in `$1::bigint`, has that type.
-fn take_cast_types(statement: &ast::Statement, types: &mut [Option<SqlType>]) {
-    struct Casts<'a>(&'a mut [Option<SqlType>]);
-    impl Visitor for Casts<'_> {
-        type Break = ();
-        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
-            if let ast::Expr::Cast {
-                expr, data_type, ..
-            } = expr
-                && let ast::Expr::Value(value) = expr.as_ref()
-                && let ast::Value::Placeholder(id) = &value.value
-                && let Ok(index) = parameter_index(id)
-                && let Some(slot @ None) = self.0.get_mut(index)
-            {
-                // Types of the catalog (regclass, …) say nothing of the value: text is taken.
-                *slot = crate::sql::data_types::sql_type(data_type).ok();
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let walked = statement.visit(&mut Casts(types));
-    assert!(walked.is_continue(), "the casts' visitor never stops early");
-}
-
-fn texts_for_unknown(types: &[Option<SqlType>]) -> Vec<Option<SqlType>> {
-    types
-        .iter()
-        .map(|t| Some(t.clone().unwrap_or(SqlType::Text)))
-        .collect()
 }
 
 /// The columns of a plan's rows.
@@ -220,6 +110,7 @@ pub(super) fn columns_of(plan: &LogicalPlan, names: &[String]) -> Result<Vec<Col
             default: None,
             metadata_from: None,
             comment: None,
+            text_type: TextType::from_field(field).filter(|_| field.data_type() == &DataType::Utf8),
         });
     }
     Ok(columns)
@@ -263,7 +154,8 @@ pub(super) async fn plan_view_query(
     object: &CatalogObject,
 ) -> Result<LogicalPlan> {
     let query = parse_query(text)?;
-    let plan = plan_statement(state, query_statement(&query))
+    let planned = plan_statement(state, query_statement(&query));
+    let plan = versions::meaning(&versions::kept(object), planned)
         .await
         .map_err(|e| e.context(format!("view \"{}\"", object.name)))?;
     with_columns(plan, object.columns())
@@ -295,124 +187,4 @@ pub(super) fn relations_read(
         })
         .collect();
     Ok(names.into_iter().collect())
-}
-
-/// Numbers of the parameters that a statement uses.
-pub(super) fn placeholders(statement: &impl Visit) -> Result<BTreeSet<usize>> {
-    struct Finder(BTreeSet<usize>);
-    impl Visitor for Finder {
-        type Break = Error;
-        fn pre_visit_value(&mut self, value: &ast::ValueWithSpan) -> ControlFlow<Error> {
-            if let ast::Value::Placeholder(id) = &value.value {
-                match parameter_index(id) {
-                    Ok(index) => {
-                        self.0.insert(index + 1);
-                    }
-                    Err(error) => return ControlFlow::Break(error),
-                }
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let mut finder = Finder(BTreeSet::new());
-    match statement.visit(&mut finder) {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(finder.0),
-    }
-}
-
-/// `$n` to its 0-based index.
-fn parameter_index(id: &str) -> Result<usize> {
-    id.strip_prefix('$')
-        .and_then(|digits| digits.parse::<usize>().ok())
-        .and_then(|number| number.checked_sub(1))
-        .ok_or_else(|| {
-            Error::new(
-                sqlstate::UNDEFINED_PARAMETER,
-                format!("there is no parameter {id}"),
-            )
-        })
-}
-
-fn undefined_parameter(number: usize) -> Error {
-    Error::new(
-        sqlstate::UNDEFINED_PARAMETER,
-        format!("there is no parameter ${number}"),
-    )
-}
-
-/// Wraps parameters of known type as `CAST($n AS type)`.
-pub(super) fn cast_placeholders(statement: &mut impl VisitMut, types: &[Option<SqlType>]) {
-    struct Caster(BTreeMap<String, ast::DataType>);
-    impl VisitorMut for Caster {
-        type Break = ();
-        fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
-            let wanted = match expr {
-                ast::Expr::Value(value) => match &value.value {
-                    ast::Value::Placeholder(id) => self.0.get(id).cloned(),
-                    _ => None,
-                },
-                _ => None,
-            };
-            if let Some(data_type) = wanted {
-                let inner = expr.clone();
-                *expr = ast::Expr::Cast {
-                    kind: ast::CastKind::Cast,
-                    expr: Box::new(inner),
-                    data_type,
-                    array: false,
-                    format: None,
-                };
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let casts = types
-        .iter()
-        .enumerate()
-        .filter_map(|(i, t)| Some((format!("${}", i + 1), syntax_of(t.as_ref()?)?)))
-        .collect::<BTreeMap<_, _>>();
-    if casts.is_empty() {
-        return;
-    }
-    let walked = statement.visit(&mut Caster(casts));
-    assert!(walked.is_continue(), "the caster never stops early");
-}
-
-/// A type as the parser writes it; `None` where a cast would say less than the value itself.
-fn syntax_of(sql_type: &SqlType) -> Option<ast::DataType> {
-    use ast::{DataType as T, ExactNumberInfo, TimezoneInfo};
-    Some(match sql_type {
-        SqlType::Boolean => T::Boolean,
-        SqlType::SmallInt => T::SmallInt(None),
-        SqlType::Integer => T::Integer(None),
-        SqlType::BigInt => T::BigInt(None),
-        SqlType::Real => T::Real,
-        SqlType::Double => T::DoublePrecision,
-        SqlType::Numeric { precision, scale } => T::Numeric(ExactNumberInfo::PrecisionAndScale(
-            u64::from(*precision),
-            i64::from(*scale),
-        )),
-        SqlType::Text => T::Text,
-        SqlType::Bytea => T::Bytea,
-        SqlType::Date => T::Date,
-        SqlType::Timestamp => T::Timestamp(Some(6), TimezoneInfo::None),
-        SqlType::TimestampTz => T::Timestamp(Some(6), TimezoneInfo::WithTimeZone),
-        _ => return None,
-    })
-}
-
-/// Casts values to the types that a statement's description gave.
-pub(super) fn cast_values(values: &[ScalarValue], types: &[SqlType]) -> Result<Vec<ScalarValue>> {
-    values
-        .iter()
-        .zip(types)
-        .map(|(value, sql_type)| {
-            let wanted: DataType = sql_type.to_arrow();
-            if value.data_type() == wanted {
-                return Ok(value.clone());
-            }
-            Ok(value.cast_to(&wanted)?)
-        })
-        .collect()
 }

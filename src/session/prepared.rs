@@ -6,6 +6,7 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 
+use super::parameters::cast_values;
 use super::rowset::done;
 use super::{Session, StatementResult, planning, query};
 use crate::error::{Error, Result, sqlstate};
@@ -52,7 +53,7 @@ impl Session {
             )));
         }
         let values = self.evaluate(arguments).await?;
-        let values = planning::cast_values(&values, &description.parameters)?;
+        let values = cast_values(&values, &description.parameters)?;
         self.dispatch(&statement, &values).await
     }
 

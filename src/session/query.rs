@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::ScalarValue;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion::physical_plan::displayable;
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Session, StatementResult, planning, rowset};
+use super::dml::has_changes;
+use super::parameters::{Parameter, plan_with_values};
+use super::{Session, StatementResult, planning, rowset, threads};
 use crate::error::{Error, Result};
 
 /// Rows as they come.
@@ -28,7 +29,7 @@ pub(super) async fn start(
     let plan = planning::analyzed(state, plan.clone())?;
     let schema = planning::output_schema(&plan);
     let physical = state.create_physical_plan(&plan).await?;
-    let rows = execute_stream(physical, state.task_ctx())?;
+    let rows = threads::start_plan(state, physical)?;
     let wanted = schema.clone();
     let rows = rows
         .map_err(Error::from)
@@ -89,21 +90,28 @@ impl Session {
     pub(super) async fn start_query(
         &self,
         query: &ast::Query,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<(SchemaRef, RowStream)> {
         let state = self.planning_state();
-        let plan = planning::plan_with_values(&state, planning::query_statement(query), parameters)
-            .await?;
+        let plan = plan_with_values(&state, planning::query_statement(query), parameters).await?;
         start(&state, &plan).await
     }
 
     /// `SELECT` and its like.
     pub(super) async fn query(
-        &self,
+        &mut self,
         query: &ast::Query,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        let (schema, stream) = self.start_query(query, parameters).await?;
+        let (schema, stream) = match has_changes(query) {
+            false => self.start_query(query, parameters).await?,
+            true => {
+                let results = self.run_changes_of_with(query, parameters).await?;
+                let query = planning::query_statement(&results.query);
+                let plan = plan_with_values(&results.state, query, parameters).await?;
+                start(&results.state, &plan).await?
+            }
+        };
         Ok(StatementResult::Rows {
             schema,
             stream: watched(stream, self.stream_failed.clone()),
@@ -116,7 +124,7 @@ impl Session {
     pub(super) async fn explain(
         &self,
         statement: &ast::Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let ast::Statement::Explain {
             analyze, statement, ..
@@ -128,11 +136,10 @@ impl Session {
             return Err(Error::unsupported("EXPLAIN takes a query"));
         }
         let state = self.planning_state();
-        let plan =
-            planning::plan_with_values(&state, statement.as_ref().clone(), parameters).await?;
+        let plan = plan_with_values(&state, statement.as_ref().clone(), parameters).await?;
         let physical = state.create_physical_plan(&plan).await?;
         let text = if *analyze {
-            let rows = execute_stream(physical.clone(), state.task_ctx())?;
+            let rows = threads::start_plan(&state, physical.clone())?;
             rows.try_for_each(|_| async { Ok(()) }).await?;
             datafusion::physical_plan::display::DisplayableExecutionPlan::with_metrics(
                 physical.as_ref(),

@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 use super::planning;
 use super::rows::SharedRows;
 use super::scope::StatementScope;
+use super::versions;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::system_tables;
 use crate::database::DatabaseParts;
@@ -73,6 +74,7 @@ impl PublicSchema {
     }
 
     async fn relation(&self, object: &Arc<CatalogObject>) -> PlanResult<Arc<dyn TableProvider>> {
+        let object = &versions::meant(object);
         match &object.definition {
             Definition::Table(_) => {
                 let parts = alive(&self.parts)?;
@@ -83,6 +85,19 @@ impl PublicSchema {
             Definition::View(view) => {
                 let state = self.session_state()?;
                 // Boxed: a view may read a view, and so on.
+                let plan = Box::pin(planning::plan_view_query(&state, &view.query, object))
+                    .await
+                    .map_err(planning::external)?;
+                Ok(Arc::new(datafusion::catalog::view::ViewTable::new(
+                    plan,
+                    Some(view.query.clone()),
+                )))
+            }
+            // Created by this very transaction, it has no rows yet: what it will hold is computed.
+            Definition::MaterializedView(view)
+                if !versions::is_binding() && !self.is_committed(object)? =>
+            {
+                let state = self.session_state()?;
                 let plan = Box::pin(planning::plan_view_query(&state, &view.query, object))
                     .await
                     .map_err(planning::external)?;
@@ -106,6 +121,12 @@ impl PublicSchema {
                 format!("cannot read sink \"{}\"", object.name),
             ))),
         }
+    }
+
+    fn is_committed(&self, object: &CatalogObject) -> PlanResult<bool> {
+        let committed = alive(&self.parts)?.catalog.snapshot();
+        let found = committed.object(&object.name);
+        Ok(found.is_some_and(|o| o.oid == object.oid))
     }
 
     async fn pg_catalog_table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
@@ -178,6 +199,13 @@ pub(super) struct Relation {
     parts: Weak<DatabaseParts>,
 }
 
+impl Relation {
+    /// The relation's identifier, and the version of its columns that it shows.
+    pub fn shown(&self) -> (u32, usize) {
+        (self.object.oid, self.object.shown_version())
+    }
+}
+
 impl std::fmt::Debug for Relation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Relation({})", self.object.name)
@@ -220,7 +248,7 @@ impl TableProvider for Relation {
             Contents::Stream => Reader::Stream(parts.engine().clone()),
         };
         let partition: Arc<dyn PartitionStream> = Arc::new(RelationStream {
-            name: self.object.name.clone(),
+            object: Arc::clone(&self.object),
             columns,
             schema: schema.clone(),
             reader,
@@ -244,7 +272,7 @@ enum Reader {
 
 /// The one partition of a scan.
 struct RelationStream {
-    name: String,
+    object: Arc<CatalogObject>,
     columns: Vec<usize>,
     schema: SchemaRef,
     reader: Reader,
@@ -252,7 +280,7 @@ struct RelationStream {
 
 impl std::fmt::Debug for RelationStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RelationStream({})", self.name)
+        write!(f, "RelationStream({})", self.object.name)
     }
 }
 
@@ -270,8 +298,11 @@ impl PartitionStream for RelationStream {
             self.columns.clone()
         };
         let rows = match &self.reader {
-            Reader::View(context) => view_rows(context.clone(), self.name.clone(), columns),
-            Reader::Stream(engine) => stream_rows(engine.clone(), self.name.clone(), columns),
+            Reader::View(context) => view_rows(context.clone(), self.object.name.clone(), columns),
+            Reader::Stream(engine) => {
+                let stored = columns.iter().map(|c| self.object.stored_index(*c));
+                stream_rows(engine.clone(), Arc::clone(&self.object), stored.collect())
+            }
         };
         let schema = self.schema.clone();
         let rows = rows.map(move |batch| {
@@ -330,10 +361,10 @@ fn view_rows(context: ReadContext, name: String, columns: Vec<usize>) -> BatchSt
     rows.boxed()
 }
 
-fn stream_rows(engine: Engine, name: String, columns: Vec<usize>) -> BatchStream {
+fn stream_rows(engine: Engine, object: Arc<CatalogObject>, columns: Vec<usize>) -> BatchStream {
     stream::once(async move {
         engine
-            .scan_stream(&name, &columns)
+            .scan_stream(&object, &columns)
             .await
             .map(|rows| rows.map_err(planning::external))
             .map_err(planning::external)

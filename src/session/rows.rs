@@ -3,6 +3,7 @@
 //! What a statement sees of the tables is fixed when it first looks at one, and stays so for all
 //! of the statement's subqueries. The transaction itself begins with the first change.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
@@ -14,6 +15,7 @@ use crate::catalog::definition::CatalogObject;
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result, sqlstate};
 use crate::log::tables::TableStore;
+use crate::log::tables::layout::TableLayout;
 use crate::log::tables::view::TablesView;
 
 /// A transaction's changes to rows, shared by a session and its schema provider.
@@ -57,7 +59,13 @@ impl SharedRows {
         Ok(Arc::new(TableRelation::new(object, view)?))
     }
 
-    fn view(&self, store: &Arc<TableStore>) -> Result<TablesView> {
+    /// The rest of the statement sees this.
+    pub fn see(&self, view: &TablesView) {
+        self.state.lock().view = Some(view.clone());
+    }
+
+    /// What the running statement sees.
+    pub fn view(&self, store: &Arc<TableStore>) -> Result<TablesView> {
         let mut state = self.state.lock();
         if let Some(view) = &state.view {
             return Ok(view.clone());
@@ -141,11 +149,27 @@ impl SharedRows {
 }
 
 impl RowTransaction {
-    /// Makes the changes durable and visible; the log's frame carries `marker`.
-    pub async fn commit(mut self, marker: Option<&str>) -> Result<()> {
+    /// Identifiers of the tables and streams whose rows change.
+    pub fn relations(&self) -> impl Iterator<Item = u32> {
+        self.0.relations()
+    }
+
+    /// The transaction drops a table: its rows need no change any more.
+    pub fn forget(&mut self, table: u32) {
+        self.0.forget(table);
+    }
+
+    /// Makes the changes durable and visible; the log's frame carries `marker`. `altered`: tables
+    /// that the transaction itself altered, as they are then.
+    pub async fn commit(
+        mut self,
+        marker: Option<&str>,
+        altered: BTreeMap<u32, Arc<TableLayout>>,
+    ) -> Result<()> {
         if let Some(marker) = marker {
             self.0.set_marker(marker);
         }
-        self.0.commit().await.map(|_| ())
+        let committed = self.0.commit_over(|oid| altered.get(&oid).cloned());
+        committed.await.map(drop)
     }
 }

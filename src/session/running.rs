@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use super::rowset::done;
 use super::work::record_event;
-use super::{Session, StatementResult, show};
+use super::{Notice, Session, StatementResult, show};
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::snapshot::{kind_keyword, pipeline_of};
 use crate::error::{Error, Result};
 use crate::sql::statement::{ObjectKind, Statement};
 
-/// How long `STOP` without `WITHIN` waits for the batch that runs.
-const STOP_WITHIN: Duration = Duration::from_secs(60);
+/// How long `STOP` without `WITHIN` waits for the batch that runs; what is given up then runs again
+/// at the next `START`.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Statements about what pipelines do with committed rows.
 pub(super) fn concerns_committed(statement: &Statement) -> bool {
     matches!(
         statement,
-        Statement::Start(_)
+        Statement::Start(..)
             | Statement::Stop(..)
             | Statement::Refresh(_)
             | Statement::Flush
@@ -28,25 +29,37 @@ pub(super) fn concerns_committed(statement: &Statement) -> bool {
 }
 
 impl Session {
+    /// `WITHIN`: does not return before what was started runs, or has failed.
     pub(super) async fn start_running(
         &mut self,
         target: Option<&(ObjectKind, String)>,
+        within: Option<Duration>,
     ) -> Result<StatementResult> {
-        let Some((kind, name)) = target else {
-            for pipeline in self.pipeline_names() {
-                self.set_stopped(&pipeline, false).await?;
-                self.parts
-                    .engine()
-                    .start(ObjectKind::Pipeline, &pipeline)
-                    .await?;
+        let (tag, targets) = match target {
+            Some((kind, name)) => {
+                let target = (*kind, name.clone());
+                (format!("START {}", kind_keyword(*kind)), vec![target])
             }
-            return Ok(done("START ALL"));
+            None => {
+                let pipelines = self.pipeline_names().into_iter();
+                let all = pipelines.map(|name| (ObjectKind::Pipeline, name)).collect();
+                ("START ALL".to_owned(), all)
+            }
         };
-        if let Some(pipeline) = self.pipeline_named(*kind, name)? {
-            self.set_stopped(&pipeline, false).await?;
+        for (kind, name) in &targets {
+            if let Some(pipeline) = self.pipeline_named(*kind, name)? {
+                self.set_stopped(&pipeline, false).await?;
+            }
+            self.parts.engine().start(*kind, name).await?;
         }
-        self.parts.engine().start(*kind, name).await?;
-        Ok(done(format!("START {}", kind_keyword(*kind))))
+        if let Some(within) = within {
+            let engine = self.parts.engine();
+            let started = targets
+                .iter()
+                .map(|(kind, name)| engine.started(*kind, name, within));
+            futures::future::try_join_all(started).await?;
+        }
+        Ok(done(tag))
     }
 
     pub(super) async fn stop_running(
@@ -56,13 +69,15 @@ impl Session {
     ) -> Result<StatementResult> {
         let within = within.unwrap_or(STOP_WITHIN);
         let Some((kind, name)) = target else {
-            for pipeline in self.pipeline_names() {
-                self.set_stopped(&pipeline, true).await?;
-                self.parts
-                    .engine()
-                    .stop(ObjectKind::Pipeline, &pipeline, within)
-                    .await?;
+            let pipelines = self.pipeline_names();
+            for pipeline in &pipelines {
+                self.set_stopped(pipeline, true).await?;
             }
+            let engine = self.parts.engine();
+            let stopped = pipelines
+                .iter()
+                .map(|pipeline| engine.stop(ObjectKind::Pipeline, pipeline, within));
+            futures::future::try_join_all(stopped).await?;
             return Ok(done("STOP ALL"));
         };
         // Stopped in the catalog first: a crash in between must not start it again.
@@ -90,6 +105,29 @@ impl Session {
             .require(ObjectKind::MaterializedView, view)?;
         self.parts.engine().wait_for(view, within).await?;
         Ok(done("WAIT"))
+    }
+
+    /// What is stopped takes nothing in, and the client is told.
+    pub(super) async fn flush(&mut self) -> Result<StatementResult> {
+        self.parts.engine().flush().await?;
+        let snapshot = self.definitions();
+        let stopped: Vec<String> = snapshot
+            .pipelines()
+            .filter(|(_, pipeline)| pipeline.stopped)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if let Some(first) = stopped.first() {
+            self.notices.push(Notice {
+                severity: "WARNING",
+                sqlstate: "01000",
+                message: format!("stopped pipelines took in no rows: {}", stopped.join(", ")),
+                hint: Some(match stopped.len() {
+                    1 => format!("START PIPELINE {first};"),
+                    _ => "START ALL;".to_owned(),
+                }),
+            });
+        }
+        Ok(done("FLUSH"))
     }
 
     fn pipeline_names(&self) -> Vec<String> {

@@ -159,7 +159,7 @@ impl Session {
                 .map(|column| {
                     vec![
                         Some(column.name.clone()),
-                        Some(column.sql_type.to_string()),
+                        Some(column.type_name()),
                         Some(yes_or_no(column.nullable)),
                         column.default.clone(),
                         column.comment.clone(),

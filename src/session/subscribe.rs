@@ -1,9 +1,12 @@
-//! `SUBSCRIBE TO v`: the changes of a view as rows, batch by batch.
+//! `SUBSCRIBE TO v`: the changes of a relation as rows, batch by batch.
 //!
-//! Rows are `batch_id`, `change_kind` (`insert`, `delete`; `progress` with NULL columns), then the
-//! view's columns. A change of weight n is n rows. Within a batch deletes come before inserts, so
-//! that a reader who applies rows in order never holds a key twice.
+//! Rows are `batch_id`, `change_kind` (`insert`, `delete`; `update_before` and `update_after` one
+//! after the other where a key stays; `progress` with NULL columns), then the view's columns. A
+//! change of weight n is n rows. Within a batch deletes come before inserts, so that a reader who
+//! applies rows in order never holds a key twice. A stream or table is followed in the same way;
+//! its batches are the commits of the durable log.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -11,13 +14,17 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use futures::StreamExt;
+use datafusion::arrow::row::{RowConverter, SortField};
+use futures::{StreamExt, stream};
 
 use super::query::RowStream;
 use super::{Session, StatementResult, query};
+use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
-use crate::engine::CommittedChanges;
+use crate::engine::{CommittedChanges, SubscribeFrom, Subscription};
 use crate::error::Result;
+use crate::log::tables::layout::TableLayout;
+use crate::log::tables::view::TablesView;
 use crate::sql::statement::Subscribe;
 
 impl Session {
@@ -35,22 +42,84 @@ impl Session {
         &self,
         subscribe: &Subscribe,
     ) -> Result<(SchemaRef, RowStream)> {
-        let (columns, changes) = self
-            .parts
-            .engine()
-            .subscribe(
-                &subscribe.name,
-                subscribe.snapshot,
-                subscribe.progress,
-                subscribe.after_batch,
-            )
-            .await?;
+        let snapshot = self.definitions();
+        let Subscription {
+            schema: columns,
+            key,
+            changes,
+        } = match snapshot.object(&subscribe.name) {
+            Some(object)
+                if matches!(
+                    object.definition,
+                    Definition::Stream(_) | Definition::Table(_)
+                ) =>
+            {
+                self.subscribe_to_source(object, subscribe).await?
+            }
+            _ => {
+                let engine = self.parts.engine();
+                let (name, after) = (&subscribe.name, subscribe.after_batch);
+                engine
+                    .subscribe(name, subscribe.snapshot, subscribe.progress, after)
+                    .await?
+            }
+        };
         let schema = subscription_schema(&columns);
         let wanted = schema.clone();
         let rows = changes
-            .map(move |committed| rows_of(&wanted, &committed?))
+            .map(move |committed| rows_of(&wanted, key.as_deref(), &committed?))
             .boxed();
         Ok((schema, rows))
+    }
+
+    /// A table's snapshot is what it holds, not how it came to it.
+    async fn subscribe_to_source(
+        &self,
+        object: &Arc<CatalogObject>,
+        subscribe: &Subscribe,
+    ) -> Result<Subscription> {
+        let schema = object.schema();
+        let engine = self.parts.engine();
+        let from = match (subscribe.after_batch, subscribe.snapshot) {
+            (Some(after), _) => SubscribeFrom::After(after),
+            (None, true) => SubscribeFrom::Beginning,
+            (None, false) => SubscribeFrom::Now,
+        };
+        let Definition::Table(_) = &object.definition else {
+            let changes = engine.subscribe_to_source(object, from).await?;
+            return Ok(Subscription {
+                schema,
+                key: None,
+                changes,
+            });
+        };
+        let layout = TableLayout::of(object)?;
+        let key = (!layout.is_bag()).then(|| layout.key_columns().to_vec());
+        if from != SubscribeFrom::Beginning {
+            let changes = engine.subscribe_to_source(object, from).await?;
+            return Ok(Subscription {
+                schema,
+                key,
+                changes,
+            });
+        }
+        let view = TablesView::new(self.parts.tables.snapshot()?, Arc::default());
+        let batch_id = view.position();
+        let all: Vec<usize> = (0..object.columns().len()).collect();
+        let first = view.scan(&layout, &all)?.map(move |batch| {
+            Ok(CommittedChanges {
+                batch_id,
+                snapshot: true,
+                changes: vec![ChangeBatch::inserts(batch?)],
+            })
+        });
+        let from = SubscribeFrom::After(batch_id);
+        let live = engine.subscribe_to_source(object, from).await?;
+        Ok(Subscription {
+            schema,
+            key,
+            changes: stream::iter(first).chain(live).boxed(),
+        })
     }
 }
 
@@ -70,30 +139,87 @@ pub(super) fn subscription_schema(columns: &Schema) -> SchemaRef {
 }
 
 /// All rows of a committed batch as one.
-fn rows_of(schema: &SchemaRef, committed: &CommittedChanges) -> Result<RecordBatch> {
+fn rows_of(
+    schema: &SchemaRef,
+    key: Option<&[usize]>,
+    committed: &CommittedChanges,
+) -> Result<RecordBatch> {
     if committed.changes.iter().all(ChangeBatch::is_empty) {
         return progress_row(schema, committed.batch_id);
     }
-    let mut batches = Vec::new();
-    for (kind, sign) in [("delete", -1), ("insert", 1)] {
+    let columns = Arc::new(Schema::new(schema.fields()[2..].to_vec()));
+    let signed = |sign: i64| -> Result<RecordBatch> {
+        let mut batches = Vec::new();
         for change in &committed.changes {
-            let indices = repeated_indices(change, sign);
-            if indices.is_empty() {
-                continue;
-            }
-            let rows = compute::take_record_batch(change.rows(), &indices)?;
-            let count = rows.num_rows();
-            let mut columns: Vec<ArrayRef> = vec![
-                Arc::new(Int64Array::from_value(committed.batch_id as i64, count)),
-                Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
-                    kind, count,
-                ))),
-            ];
-            columns.extend(rows.columns().iter().cloned());
-            batches.push(RecordBatch::try_new(schema.clone(), columns)?);
+            let rows = compute::take_record_batch(change.rows(), &repeated_indices(change, sign))?;
+            batches.push(rows.with_schema(columns.clone())?);
         }
+        Ok(compute::concat_batches(&columns, &batches)?)
+    };
+    let (deleted, inserted) = (signed(-1)?, signed(1)?);
+    let pairs = match key {
+        Some(key) => pairs_of(key, &deleted, &inserted)?,
+        None => BTreeMap::new(),
+    };
+    let is_paired: BTreeSet<usize> = pairs.values().copied().collect();
+    let mut order: Vec<(usize, usize)> = Vec::new();
+    let mut kinds = Vec::new();
+    for row in (0..deleted.num_rows()).filter(|row| !pairs.contains_key(row)) {
+        order.push((0, row));
+        kinds.push("delete");
     }
-    Ok(compute::concat_batches(schema, &batches)?)
+    for (before, after) in &pairs {
+        order.extend([(0, *before), (1, *after)]);
+        kinds.extend(["update_before", "update_after"]);
+    }
+    for row in (0..inserted.num_rows()).filter(|row| !is_paired.contains(row)) {
+        order.push((1, row));
+        kinds.push("insert");
+    }
+    let rows = compute::interleave_record_batch(&[&deleted, &inserted], &order)?;
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_value(
+            committed.batch_id as i64,
+            kinds.len(),
+        )),
+        Arc::new(StringArray::from(kinds)),
+    ];
+    columns.extend(rows.columns().iter().cloned());
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
+/// Deleted rows and the inserted ones of the same key; both by their numbers.
+fn pairs_of(
+    key: &[usize],
+    deleted: &RecordBatch,
+    inserted: &RecordBatch,
+) -> Result<BTreeMap<usize, usize>> {
+    let types = key.iter().map(|column| {
+        let data_type = deleted.schema_ref().field(*column).data_type().clone();
+        SortField::new(data_type)
+    });
+    let converter = RowConverter::new(types.collect())?;
+    let keys = |rows: &RecordBatch| -> Result<Vec<Vec<u8>>> {
+        if key.is_empty() {
+            // There is one row at most.
+            return Ok(vec![Vec::new(); rows.num_rows()]);
+        }
+        let columns: Vec<ArrayRef> = key.iter().map(|c| rows.column(*c).clone()).collect();
+        let rows = converter.convert_columns(&columns)?;
+        Ok(rows.iter().map(|row| row.data().to_vec()).collect())
+    };
+    let deleted = keys(deleted)?;
+    let by_key: HashMap<&[u8], usize> = deleted
+        .iter()
+        .enumerate()
+        .map(|(row, key)| (key.as_slice(), row))
+        .collect();
+    let inserted = keys(inserted)?;
+    let pairs = inserted
+        .iter()
+        .enumerate()
+        .filter_map(|(after, key)| Some((*by_key.get(key.as_slice())?, after)));
+    Ok(pairs.collect())
 }
 
 /// Indices of the rows with weights of this sign, each as often as its weight says.
@@ -140,6 +266,7 @@ mod tests {
         let schema = subscription_schema(&change.schema());
         let batch = rows_of(
             &schema,
+            None,
             &CommittedChanges {
                 batch_id: 9,
                 snapshot: false,
@@ -164,6 +291,40 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_stays_is_updated() {
+        let change = change(
+            vec![Some(1), Some(2), Some(2), None, None],
+            vec![-1, -1, 1, 1, -1],
+        );
+        let schema = subscription_schema(&change.schema());
+        let committed = CommittedChanges {
+            batch_id: 9,
+            snapshot: false,
+            changes: vec![change],
+        };
+        let batch = rows_of(&schema, Some(&[0]), &committed).unwrap();
+        let kinds: Vec<_> = batch
+            .column(1)
+            .as_string::<i32>()
+            .iter()
+            .flatten()
+            .collect();
+        assert_eq!(
+            kinds,
+            [
+                "delete",
+                "update_before",
+                "update_after",
+                "update_before",
+                "update_after"
+            ]
+        );
+        let values = batch.column(2).as_primitive::<Int64Type>();
+        let values: Vec<_> = values.iter().collect();
+        assert_eq!(values, [Some(1), Some(2), Some(2), None, None]);
+    }
+
+    #[test]
     fn a_batch_without_changes_is_a_progress_row() {
         let schema = subscription_schema(&change(vec![Some(1)], vec![1]).schema());
         let committed = CommittedChanges {
@@ -171,7 +332,7 @@ mod tests {
             snapshot: false,
             changes: Vec::new(),
         };
-        let batch = rows_of(&schema, &committed).unwrap();
+        let batch = rows_of(&schema, None, &committed).unwrap();
         assert_eq!(batch.num_rows(), 1);
         assert_eq!(batch.column(2).null_count(), 1);
     }

@@ -4,6 +4,8 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
 
+use datafusion::common::ScalarValue;
+
 use super::*;
 use crate::{Database, DatabaseOptions};
 
@@ -220,7 +222,8 @@ async fn parameters_are_inferred_declared_and_bound() {
         .unwrap()
         .pop()
         .unwrap();
-    let values = [ScalarValue::Int64(Some(40)), ScalarValue::Int64(Some(2))];
+    let values =
+        [ScalarValue::Int64(Some(40)), ScalarValue::Int64(Some(2))].map(Parameter::untyped);
     let StatementResult::Rows { stream, .. } =
         f.session.execute(&statement, &values).await.unwrap()
     else {

@@ -9,6 +9,7 @@
 //! Pipelines follow the commit: a crash in between leaves definitions that the next start runs,
 //! never a pipeline without a definition. A view that cannot start takes its definition back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
@@ -21,6 +22,7 @@ use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDef
 use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
+use crate::log::tables::layout::TableLayout;
 use crate::sql::statement::ObjectKind;
 
 /// What the engine does once the definitions are durable.
@@ -31,6 +33,8 @@ pub(super) enum Action {
     CreateView(Arc<CatalogObject>, Box<LogicalPlan>),
     /// an object is gone
     Drop(Arc<CatalogObject>),
+    /// columns, watermark or expectations of a stream or table, as they are now
+    AlterRelation(Arc<CatalogObject>),
     /// whole options of a view, sink, stream or pipeline
     AlterOptions(ObjectKind, String, Options),
 }
@@ -142,35 +146,110 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
     let Work {
         catalog, actions, ..
     } = work;
+    if let Some(rows) = &rows {
+        check_relations(&parts, &catalog, rows)?;
+    }
     if catalog.is_empty() {
         return match rows {
-            Some(rows) => rows.commit(None).await,
+            Some(rows) => rows.commit(None, BTreeMap::new()).await,
             None => Ok(()),
         };
     }
     let before = parts.catalog.snapshot();
-    match rows {
-        None => {
-            parts.catalog.commit(catalog).await?;
+    let refused = refuse_old_changes(&parts, &actions).await?;
+    if let Err(error) = commit_definitions(&parts, catalog, rows, &actions).await {
+        for (oid, version) in refused {
+            parts.tables.accept_again(oid, version);
         }
-        Some(rows) => {
-            let marker = uuid::Uuid::new_v4().to_string();
-            let log_marker = marker.clone();
-            let log_commit = async move { rows.commit(Some(&log_marker)).await };
-            parts
-                .catalog
-                .commit_with_log(catalog, &marker, log_commit)
-                .await?;
-        }
+        return Err(error);
     }
     for (index, action) in actions.iter().enumerate() {
         if let Err(error) = follow(&parts, action).await {
-            take_back(&parts, &actions, index).await;
+            take_back(&parts, &actions, index, &before).await;
             return Err(error);
         }
     }
     settle_pipelines(&parts, &before);
+    forget_previous_locations(&parts, &actions).await
+}
+
+/// A relation whose rows a transaction changes must not have been dropped by another one.
+fn check_relations(
+    parts: &DatabaseParts,
+    catalog: &CatalogTransaction,
+    rows: &RowTransaction,
+) -> Result<()> {
+    let committed = parts.catalog.snapshot();
+    let own = catalog.snapshot();
+    let is_own = |oid: u32| {
+        let mut changes = catalog.changes().iter();
+        changes.any(|c| matches!(c, CatalogChange::Create(o) if o.oid == oid))
+    };
+    for oid in rows.relations() {
+        if committed.object_by_oid(oid).is_none() && !is_own(oid) {
+            let name = own.object_by_oid(oid).map_or("", |o| o.name.as_str());
+            return Err(Error::new(
+                crate::error::sqlstate::SERIALIZATION_FAILURE,
+                "could not serialize access due to a concurrent DROP",
+            )
+            .detail(format!(
+                "Another transaction dropped relation \"{name}\", whose rows this one changes."
+            ))
+            .hint("Run the transaction again."));
+        }
+    }
     Ok(())
+}
+
+/// Before tables are altered or dropped: changes by transactions that know them as they were are
+/// let through or refused, and none is under way.
+async fn refuse_old_changes(
+    parts: &DatabaseParts,
+    actions: &[Action],
+) -> Result<Vec<(u32, Option<usize>)>> {
+    let mut refused = Vec::new();
+    for action in actions {
+        let (object, version) = match action {
+            Action::AlterRelation(object) => (object, object.version()),
+            Action::Drop(object) => (object, usize::MAX),
+            _ => continue,
+        };
+        if matches!(object.definition, Definition::Table(_)) {
+            let before = parts.tables.refuse_before(object.oid, version).await?;
+            refused.push((object.oid, before));
+        }
+    }
+    refused.reverse();
+    Ok(refused)
+}
+
+async fn commit_definitions(
+    parts: &DatabaseParts,
+    catalog: CatalogTransaction,
+    rows: Option<RowTransaction>,
+    actions: &[Action],
+) -> Result<()> {
+    let Some(mut rows) = rows else {
+        return parts.catalog.commit(catalog).await.map(drop);
+    };
+    let mut altered = BTreeMap::new();
+    for action in actions {
+        match action {
+            Action::AlterRelation(object) if matches!(object.definition, Definition::Table(_)) => {
+                altered.insert(object.oid, TableLayout::of(object)?);
+            }
+            Action::Drop(object) => rows.forget(object.oid),
+            _ => {}
+        }
+    }
+    let marker = uuid::Uuid::new_v4().to_string();
+    let log_marker = marker.clone();
+    let log_commit = async move { rows.commit(Some(&log_marker), altered).await };
+    parts
+        .catalog
+        .commit_with_log(catalog, &marker, log_commit)
+        .await
+        .map(drop)
 }
 
 async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
@@ -205,6 +284,10 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             parts.forget(object).await?;
             record(parts, "dropped", object);
         }
+        Action::AlterRelation(object) => {
+            parts.engine().alter_relation(object).await?;
+            record(parts, "altered", object);
+        }
         Action::AlterOptions(kind, name, options) => {
             parts.engine().alter_options(*kind, name, options).await?;
         }
@@ -223,8 +306,22 @@ fn require_pipeline<'a>(
 
 /// The creations of a transaction whose `failed` action did not work are taken back: its
 /// definitions and what the engine had started. A failure here is logged; the first one is told.
-async fn take_back(parts: &Arc<DatabaseParts>, actions: &[Action], failed: usize) {
+async fn take_back(
+    parts: &Arc<DatabaseParts>,
+    actions: &[Action],
+    failed: usize,
+    before: &CatalogSnapshot,
+) {
     let mut undo = parts.catalog.begin();
+    // A pipeline that could not take over its options goes on with those it had.
+    if let Some(Action::AlterOptions(ObjectKind::Pipeline, name, _)) = actions.get(failed)
+        && let Some(definition) = before.pipeline(name)
+    {
+        let change = CatalogChange::PutPipeline(name.clone(), definition.clone());
+        if let Err(error) = undo.stage(change) {
+            tracing::error!(pipeline = %name, %error, "could not take back options");
+        }
+    }
     for (index, action) in actions.iter().enumerate().rev() {
         let (Action::Create(object) | Action::CreateView(object, _)) = action else {
             continue;
@@ -256,6 +353,24 @@ async fn take_back(parts: &Arc<DatabaseParts>, actions: &[Action], failed: usize
     if let Err(error) = parts.catalog.commit(undo).await {
         tracing::error!(%error, "could not take back definitions");
     }
+}
+
+/// Checkpoints that were to be moved have been.
+async fn forget_previous_locations(parts: &DatabaseParts, actions: &[Action]) -> Result<()> {
+    for action in actions {
+        let Action::AlterOptions(ObjectKind::Pipeline, name, _) = action else {
+            continue;
+        };
+        let mut change = parts.catalog.begin();
+        let definition = change.snapshot().pipeline(name).cloned();
+        if let Some(mut definition) = definition
+            && definition.previous_location.take().is_some()
+        {
+            change.stage(CatalogChange::PutPipeline(name.clone(), definition))?;
+            parts.catalog.commit(change).await?;
+        }
+    }
+    Ok(())
 }
 
 /// An event tells, and never fails what it tells about.

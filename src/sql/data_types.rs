@@ -9,15 +9,15 @@ use datafusion::arrow::datatypes::FieldRef;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType, ExactNumberInfo, ObjectName, TimezoneInfo,
+    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo,
 };
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names;
-use crate::types::{DEFAULT_NUMERIC, SqlType};
+use crate::types::{DEFAULT_NUMERIC, SqlType, TextType};
 
-/// The SQL type that a tree names. Lengths and fractional digits of PostgreSQL's modifiers are
-/// accepted and not enforced: text has no length here and times have microseconds.
+/// The SQL type that a tree names. Lengths of texts are told by [`text_type`]; fractional digits of
+/// times are accepted and not enforced: times have microseconds.
 pub fn sql_type(data_type: &DataType) -> Result<SqlType> {
     Ok(match data_type {
         DataType::Boolean | DataType::Bool => SqlType::Boolean,
@@ -65,6 +65,30 @@ pub fn sql_type(data_type: &DataType) -> Result<SqlType> {
         ),
         DataType::Custom(name, _) => named(&last_part(name)).ok_or_else(|| unknown(data_type))?,
         _ => return Err(unknown(data_type)),
+    })
+}
+
+/// How a type of texts is declared, where it is not `text`; 22023 for a length of 0.
+pub fn text_type(data_type: &DataType) -> Result<Option<TextType>> {
+    let limit = |length: &Option<CharacterLength>, name: &str| match length {
+        Some(CharacterLength::IntegerLength { length, .. }) => match u32::try_from(*length) {
+            Ok(limit) if limit > 0 => Ok(Some(limit)),
+            Ok(_) => Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!("length for type {name} must be at least 1"),
+            )),
+            Err(_) => Ok(None),
+        },
+        Some(CharacterLength::Max) | None => Ok(None),
+    };
+    Ok(match data_type {
+        DataType::Varchar(length)
+        | DataType::CharacterVarying(length)
+        | DataType::CharVarying(length) => Some(TextType::Varchar(limit(length, "varchar")?)),
+        DataType::Char(length) | DataType::Character(length) => {
+            Some(TextType::Char(limit(length, "char")?.unwrap_or(1)))
+        }
+        _ => None,
     })
 }
 

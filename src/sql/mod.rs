@@ -32,6 +32,15 @@ mod subqueries;
 use crate::error::Result;
 use statement::Statement;
 
+pub(crate) use parse::changes_rows;
+
+/// The INSERT, UPDATE or DELETE that a query of a WITH is; `None` for one that only reads.
+pub(crate) fn change_of_query(
+    query: &mut datafusion::sql::sqlparser::ast::Query,
+) -> Result<Option<Statement>> {
+    parse::change_of(query, 1)
+}
+
 /// Parses a text of statements separated by semicolons; empty statements vanish.
 /// Each comes with its own source text, without the semicolon.
 ///

@@ -86,7 +86,10 @@ fn column(column: &ColumnDefinition) -> String {
     let mut text = format!(
         "{} {}",
         quote_identifier(&column.name),
-        type_text(&column.sql_type)
+        match column.text_type {
+            Some(text_type) => text_type.to_string(),
+            None => type_text(&column.sql_type),
+        }
     );
     if !column.nullable {
         text.push_str(" NOT NULL");
@@ -188,6 +191,7 @@ mod tests {
                         expectations: s.expectations,
                         connector: s.connector,
                         options: s.options,
+                        shape: Default::default(),
                     }),
                 ),
                 Statement::CreateTable(t) => (
@@ -196,6 +200,7 @@ mod tests {
                         columns: t.columns,
                         primary_key: t.primary_key,
                         options: t.options,
+                        shape: Default::default(),
                     }),
                 ),
                 Statement::CreateSink(k) => (
@@ -205,6 +210,7 @@ mod tests {
                         pipeline: "p".into(),
                         connector: k.connector,
                         options: k.options,
+                        versions: Default::default(),
                     }),
                 ),
                 other => panic!("{other:?}"),

@@ -12,6 +12,9 @@ use crate::catalog::definition::{
     ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
 };
 
+use crate::error::{Error, Result, sqlstate};
+use crate::types::SqlType;
+
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
@@ -75,6 +78,17 @@ pub enum Statement {
         /// options to put back to their defaults
         reset: Vec<String>,
     },
+    /// `ALTER STREAM|TABLE name …`: columns, watermark, expectations
+    AlterRelation {
+        /// what
+        kind: ObjectKind,
+        /// name
+        name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// what to do, in order
+        actions: Vec<AlterAction>,
+    },
     /// `ALTER kind name RENAME TO new`
     Rename {
         /// what
@@ -95,8 +109,8 @@ pub enum Statement {
         /// text; `None` removes it
         comment: Option<String>,
     },
-    /// `START kind name` / `START ALL` (`None`)
-    Start(Option<(ObjectKind, String)>),
+    /// `START kind name [WITHIN …]` / `START ALL` (`None`)
+    Start(Option<(ObjectKind, String)>, Option<Duration>),
     /// `STOP kind name [WITHIN …]` / `STOP ALL` (`None`)
     Stop(Option<(ObjectKind, String)>, Option<Duration>),
     /// `REFRESH MATERIALIZED VIEW v`
@@ -143,9 +157,15 @@ pub enum Statement {
         read_only: bool,
     },
     /// `COMMIT` / `END`
-    Commit,
+    Commit {
+        /// `AND CHAIN`
+        chain: bool,
+    },
     /// `ROLLBACK` / `ABORT`
-    Rollback,
+    Rollback {
+        /// `AND CHAIN`
+        chain: bool,
+    },
     /// `SAVEPOINT s`
     Savepoint(String),
     /// `RELEASE [SAVEPOINT] s`
@@ -216,6 +236,85 @@ pub enum ObjectKind {
     Pipeline,
     /// `SECRET`
     Secret,
+}
+
+/// One action of `ALTER STREAM|TABLE`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AlterAction {
+    /// `ADD [COLUMN] [IF NOT EXISTS] c type …`
+    AddColumn {
+        /// the column
+        column: ColumnDefinition,
+        /// `IF NOT EXISTS`
+        if_not_exists: bool,
+    },
+    /// `DROP [COLUMN] [IF EXISTS] c [CASCADE]`
+    DropColumn {
+        /// name
+        name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// `CASCADE`
+        cascade: bool,
+    },
+    /// `RENAME [COLUMN] a TO b [FROM 'c']`
+    RenameColumn {
+        /// name until now
+        name: String,
+        /// name from now on
+        new_name: String,
+        /// the name under which the source sends it, if that is not the new one
+        sent_as: Option<String>,
+    },
+    /// `ALTER [COLUMN] c SET NOT NULL` / `DROP NOT NULL` (true)
+    SetNullable(String, bool),
+    /// `ALTER [COLUMN] c SET DEFAULT e` / `DROP DEFAULT` (`None`)
+    SetDefault(String, Option<String>),
+    /// `ALTER WATERMARK FOR c AS e` / `DROP WATERMARK` (`None`)
+    SetWatermark(Option<(WatermarkDefinition, DelayUnit)>),
+    /// `ADD CONSTRAINT n EXPECT …`
+    AddExpectation(ExpectationDefinition),
+    /// `DROP CONSTRAINT [IF EXISTS] n`
+    DropConstraint {
+        /// name
+        name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
+    },
+}
+
+/// How the delay of a watermark was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelayUnit {
+    /// none
+    None,
+    /// `- 1000`
+    Number,
+    /// `- INTERVAL '1 minute'`
+    Interval,
+}
+
+impl DelayUnit {
+    /// 42883 where a column of this type cannot be lessened by it.
+    pub fn check(self, column: &ColumnDefinition) -> Result<()> {
+        let is_integer = matches!(column.sql_type, SqlType::Integer | SqlType::BigInt);
+        let (other, hint) = match self {
+            Self::Interval if is_integer => (
+                "interval",
+                format!("Write the delay as a number: {} - 1000.", column.name),
+            ),
+            Self::Number if !is_integer => (
+                "integer",
+                format!("Write {} - INTERVAL '1 minute'.", column.name),
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::new(
+            sqlstate::UNDEFINED_FUNCTION,
+            format!("operator does not exist: {} - {other}", column.sql_type),
+        )
+        .hint(hint))
+    }
 }
 
 /// `CREATE STREAM`.
@@ -337,10 +436,23 @@ pub struct CopyStatement {
     pub null: String,
     /// header line
     pub header: bool,
+    /// its names must be those of the columns (`HEADER match`)
+    pub header_match: bool,
+    /// CSV columns whose values are always quoted
+    pub force_quote: ForceQuote,
     /// CSV quote
     pub quote: u8,
     /// CSV escape
     pub escape: u8,
+}
+
+/// `FORCE_QUOTE` of `COPY … TO`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForceQuote {
+    /// `*`
+    All,
+    /// these columns; none where it was not said
+    Columns(Vec<String>),
 }
 
 /// What `COPY` reads or writes.

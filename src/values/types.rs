@@ -6,7 +6,7 @@
 use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, SchemaRef, TimeUnit};
 
 use crate::error::{Error, Result};
-use crate::types::{DEFAULT_NUMERIC, SqlType, TYPE_KEY};
+use crate::types::{DEFAULT_NUMERIC, SqlType, TYPE_KEY, TextType};
 
 /// Type of a result column on the wire.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,6 +99,12 @@ impl WireType {
             Some("oid[]") => return Self::list(field, Some(1028)),
             Some("name[]") => return Self::list(field, Some(1003)),
             _ => {}
+        }
+        if let Some(text_type) = TextType::from_field(field) {
+            return Ok(Self {
+                modifier: text_type.modifier(),
+                ..new(text_type.pg_oid(), -1, Kind::Text, DataType::Utf8)
+            });
         }
         match field.data_type() {
             DataType::Map(entries, _) => return Self::map(entries),
@@ -271,6 +277,8 @@ fn array_oid(item: &WireType) -> Option<u32> {
             1083 => 1183,
             1114 => 1115,
             1184 => 1185,
+            1042 => 1014,
+            1043 => 1015,
             1186 => 1187,
             1700 => 1231,
             2950 => 2951,

@@ -60,6 +60,7 @@ fn column(name: &str, sql_type: SqlType, nullable: bool) -> ColumnDefinition {
         default: None,
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 
@@ -94,6 +95,7 @@ fn objects() -> Vec<Arc<CatalogObject>> {
         columns: columns.clone(),
         primary_key: vec!["id".to_owned(), "Name".to_owned()],
         options: BTreeMap::new(),
+        shape: Default::default(),
     });
     let stream = Definition::Stream(StreamDefinition {
         columns: vec![column("at", SqlType::TimestampTz, true)],
@@ -101,6 +103,7 @@ fn objects() -> Vec<Arc<CatalogObject>> {
         expectations: Vec::new(),
         connector: Some("kafka".to_owned()),
         options: BTreeMap::new(),
+        shape: Default::default(),
     });
     let view = Definition::MaterializedView(MaterializedViewDefinition {
         query: "SELECT id FROM accounts;".to_owned(),
@@ -109,17 +112,20 @@ fn objects() -> Vec<Arc<CatalogObject>> {
         pipeline: "totals".to_owned(),
         options: BTreeMap::new(),
         depends_on: vec!["accounts".to_owned()],
+        versions: Default::default(),
     });
     let plain = Definition::View(ViewDefinition {
         query: "SELECT 1 AS one".to_owned(),
         columns: vec![column("one", SqlType::Integer, true)],
         depends_on: Vec::new(),
+        versions: Default::default(),
     });
     let sink = Definition::Sink(SinkDefinition {
         from: "totals".to_owned(),
         pipeline: "totals".to_owned(),
         connector: "console".to_owned(),
         options: BTreeMap::new(),
+        versions: Default::default(),
     });
     vec![
         object("accounts", 16_385, table),

@@ -89,7 +89,8 @@ impl FilesSource {
     ) -> Result<Self> {
         let settings = Settings::new(&object.name, options, &environment.secrets);
         let location_text = settings.required("location")?;
-        let format = FormatOptions::from_settings(&settings, || format_by_name(&location_text))?;
+        let format = FormatOptions::from_settings(&settings, || format_by_name(&location_text))?
+            .with_added_columns(object);
         let metadata = metadata_columns(object.columns())?;
         let names = Names::new(&object.name, environment);
         let policy = ReadPolicy {

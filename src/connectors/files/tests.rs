@@ -20,6 +20,7 @@ fn column(name: &str, sql_type: SqlType, metadata: Option<&str>) -> ColumnDefini
         default: None,
         metadata_from: metadata.map(str::to_owned),
         comment: None,
+        text_type: None,
     }
 }
 
@@ -44,6 +45,7 @@ fn object(options: &[(&str, &str)]) -> CatalogObject {
             expectations: vec![],
             connector: Some("files".into()),
             options,
+            shape: Default::default(),
         }),
     }
 }

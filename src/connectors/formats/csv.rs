@@ -24,6 +24,8 @@ pub struct CsvStyle {
     pub null: String,
     /// The first record names the columns.
     pub header: bool,
+    /// Columns added to the stream later: records may end before them.
+    pub added_columns: usize,
 }
 
 impl Default for CsvStyle {
@@ -33,6 +35,7 @@ impl Default for CsvStyle {
             quote: b'"',
             null: String::new(),
             header: false,
+            added_columns: 0,
         }
     }
 }
@@ -153,7 +156,13 @@ impl CsvDecoder {
 
     fn fill(&mut self, record: &[u8]) -> Result<(), Refusal> {
         self.split(record)?;
-        if self.fields.len() != self.fields_expected {
+        let fewest = match self.style.header {
+            true => self.fields_expected,
+            false => self
+                .fields_expected
+                .saturating_sub(self.style.added_columns),
+        };
+        if !(fewest..=self.fields_expected).contains(&self.fields.len()) {
             return Err(format!(
                 "record has {} fields, expected {}",
                 self.fields.len(),
@@ -161,7 +170,7 @@ impl CsvDecoder {
             ));
         }
         for i in 0..self.columns.len() {
-            let span = self.positions[i].map(|p| &self.fields[p]);
+            let span = self.positions[i].and_then(|p| self.fields.get(p));
             let value = match span {
                 Some(span) if !self.is_null(record, span) => Some(self.text(record, span)?),
                 _ => None,
@@ -176,7 +185,8 @@ impl CsvDecoder {
             }
         }
         for (name, position) in &self.required {
-            if position.is_none_or(|p| self.is_null(record, &self.fields[p])) {
+            let span = position.and_then(|p| self.fields.get(p));
+            if span.is_none_or(|span| self.is_null(record, span)) {
                 return Err(null_refusal(name));
             }
         }

@@ -34,6 +34,7 @@ use self::json::JsonDecoder;
 use self::values::EpochUnit;
 use super::DeadLetter;
 use super::settings::Settings;
+use crate::catalog::definition::CatalogObject;
 use crate::error::{Error, Result, sqlstate};
 
 /// Bytes of a bad record that a dead letter keeps.
@@ -64,6 +65,16 @@ pub struct FormatOptions {
 }
 
 impl FormatOptions {
+    /// For a stream to which columns were added: records of before end before them.
+    #[must_use]
+    pub fn with_added_columns(mut self, object: &CatalogObject) -> Self {
+        if let Format::Csv(style) = &mut self.format {
+            let added = &object.columns()[object.original_columns()..];
+            style.added_columns = added.iter().filter(|c| c.metadata_from.is_none()).count();
+        }
+        self
+    }
+
     /// From `format`, `header`, `delimiter`, `quote`, `null_value`, `timestamp_unit`. Without `format`,
     /// `default` is asked for one.
     pub fn from_settings(
@@ -116,6 +127,7 @@ fn csv_style(settings: &Settings<'_>) -> Result<CsvStyle> {
         quote: settings.single_byte("quote")?.unwrap_or(default.quote),
         null: settings.text("null_value")?.unwrap_or(default.null),
         header: settings.boolean("header")?.unwrap_or(default.header),
+        added_columns: default.added_columns,
     };
     if style.delimiter == style.quote {
         return Err(settings.invalid("delimiter", "a character other than the quote"));

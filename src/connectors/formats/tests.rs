@@ -203,6 +203,26 @@ fn a_projection_decodes_less_and_refuses_the_same_nulls() {
 }
 
 #[test]
+fn csv_records_may_end_before_added_columns() {
+    let fields: Fields = ["a", "b", "c"]
+        .map(|name| SqlType::BigInt.to_field(name, true))
+        .into_iter()
+        .collect();
+    let style = CsvStyle {
+        added_columns: 1,
+        ..CsvStyle::default()
+    };
+    let all = [0, 1, 2];
+    let mut csv = csv::CsvDecoder::new(&fields, &all, style, EpochUnit::Auto).unwrap();
+    csv.push(b"1,2").unwrap();
+    csv.push(b"3,4,5").unwrap();
+    assert!(csv.push(b"6").is_err());
+    assert!(csv.push(b"6,7,8,9").is_err());
+    let columns = csv.finish();
+    assert_eq!(columns[2].null_count(), 1);
+}
+
+#[test]
 fn csv_quotes_nulls_and_headers() {
     let fields: Fields = [
         SqlType::BigInt.to_field("id", true),

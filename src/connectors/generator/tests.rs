@@ -19,6 +19,7 @@ fn column(name: &str, sql_type: SqlType) -> ColumnDefinition {
         default: None,
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn open(
             expectations: vec![],
             connector: Some("generator".into()),
             options: options.clone(),
+            shape: Default::default(),
         }),
     };
     GeneratorSource::open(&object, &options, &ConnectorEnvironment::new(None, clock))

@@ -139,7 +139,8 @@ impl KafkaSource {
             topics,
             schema: object.schema(),
             metadata,
-            format: FormatOptions::from_settings(&settings, || Some("json"))?,
+            format: FormatOptions::from_settings(&settings, || Some("json"))?
+                .with_added_columns(object),
             starting,
             starting_ms: settings
                 .parsed("starting_timestamp", "a timestamp", |text| {

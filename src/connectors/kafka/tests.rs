@@ -23,6 +23,7 @@ fn column(name: &str, sql_type: SqlType, metadata: Option<&str>) -> ColumnDefini
         default: None,
         metadata_from: metadata.map(str::to_owned),
         comment: None,
+        text_type: None,
     }
 }
 
@@ -50,6 +51,7 @@ fn source(options: &[(&str, &str)]) -> Result<KafkaSource> {
             expectations: vec![],
             connector: Some("kafka".into()),
             options: options.clone(),
+            shape: Default::default(),
         }),
     };
     let environment = ConnectorEnvironment::new(None, SystemClock::shared());

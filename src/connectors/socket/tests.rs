@@ -29,11 +29,13 @@ fn object(options: &[(&str, &str)], sql_type: SqlType) -> CatalogObject {
                 default: None,
                 metadata_from: None,
                 comment: None,
+                text_type: None,
             }],
             watermark: None,
             expectations: vec![],
             connector: Some("socket".into()),
             options,
+            shape: Default::default(),
         }),
     }
 }

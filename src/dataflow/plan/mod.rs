@@ -274,6 +274,23 @@ impl ViewPlan {
         }
     }
 
+    /// Names relations and their columns as the sources do: `map` gets the name under which the
+    /// plan scans a relation, puts other numbers for its columns, and returns the relation's name.
+    pub(crate) fn map_inputs(&mut self, map: impl Fn(&str, &mut Vec<usize>) -> String) {
+        for (node, description) in self.nodes.iter_mut().zip(&mut self.descriptions) {
+            if let NodeKind::Input {
+                relation,
+                projection,
+            } = &mut node.kind
+            {
+                *relation = map(relation, projection);
+                node.detail.clone_from(relation);
+                description.detail.clone_from(relation);
+            }
+        }
+        self.inputs = inputs_of(&self.nodes);
+    }
+
     /// Where the view's rows are to be found once a batch is applied.
     pub fn contents(&self) -> Result<ViewContents> {
         let stored = || ViewLayout::choose(self.append_only, self.key.as_deref());

@@ -10,8 +10,11 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_em
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
 
+use super::codec::{Codec, Encoded};
 use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::shape::StoredColumn;
 use crate::error::{Error, Result, sqlstate};
+use crate::log::stored::{StoredReader, StoredWriter};
 use crate::state::TableId;
 
 /// The layout of one table.
@@ -20,11 +23,25 @@ pub struct TableLayout {
     oid: u32,
     name: String,
     schema: SchemaRef,
+    version: usize,
     key_columns: Vec<usize>,
-    value_columns: Vec<usize>,
-    is_bag: bool,
-    key_converter: RowConverter,
-    value_converter: Option<RowConverter>,
+    /// What each column is made of.
+    places: Vec<Place>,
+    /// Absent for a bag.
+    key_converter: Option<RowConverter>,
+    codec: Codec,
+    writer: StoredWriter,
+    reader: StoredReader,
+    /// The stored column that each column is.
+    stored: Vec<usize>,
+}
+
+/// Where a column lies.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Key(usize),
+    /// Position among the codec's columns.
+    Coded(usize),
 }
 
 impl TableLayout {
@@ -46,22 +63,48 @@ impl TableLayout {
                 .map(|name| schema.index_of(name))
                 .collect::<Result<Vec<_>, _>>()?,
         };
-        let value_columns: Vec<usize> = (0..schema.fields().len())
-            .filter(|c| !key_columns.contains(c))
-            .collect();
-        let value_converter = match value_columns.is_empty() {
-            true => None,
-            false => Some(converter(&schema, &value_columns)?),
+        let in_key = |stored: usize| {
+            !is_bag
+                && key_columns
+                    .iter()
+                    .any(|k| object.stored_index(*k) == stored)
         };
+        let stored = object.stored_columns();
+        let coded: Vec<usize> = (0..stored.len()).filter(|at| !in_key(*at)).collect();
+        let place = |column: usize| {
+            let key = key_columns.iter().position(|k| *k == column);
+            match key.filter(|_| !is_bag) {
+                Some(at) => Place::Key(at),
+                None => {
+                    let stored = object.stored_index(column);
+                    let at = coded.binary_search(&stored);
+                    Place::Coded(at.expect("what is not in the key is coded"))
+                }
+            }
+        };
+        let places = (0..schema.fields().len()).map(place).collect();
+        let fixed = coded
+            .iter()
+            .filter(|at| **at < object.original_columns())
+            .count();
+        let coded: Vec<StoredColumn> = coded.iter().map(|at| stored[*at].clone()).collect();
         Ok(Arc::new(Self {
             oid: object.oid,
             name: object.name.clone(),
-            key_converter: converter(&schema, &key_columns)?,
-            value_converter,
+            version: object.version(),
+            key_converter: match is_bag {
+                true => None,
+                false => Some(converter(&schema, &key_columns)?),
+            },
+            codec: Codec::new(&coded, fixed, is_bag)?,
+            writer: StoredWriter::new(object),
+            reader: StoredReader::new(object)?,
+            stored: (0..schema.fields().len())
+                .map(|column| object.stored_index(column))
+                .collect(),
             schema,
             key_columns,
-            value_columns,
-            is_bag,
+            places,
         }))
     }
 
@@ -75,6 +118,11 @@ impl TableLayout {
         &self.name
     }
 
+    /// How often the table's columns had been altered; see [`CatalogObject::version`].
+    pub fn version(&self) -> usize {
+        self.version
+    }
+
     /// The state table with its rows.
     pub fn table_id(&self) -> TableId {
         TableId(u64::from(self.oid))
@@ -85,6 +133,16 @@ impl TableLayout {
         &self.schema
     }
 
+    /// Names its rows for the log.
+    pub fn writer(&self) -> &StoredWriter {
+        &self.writer
+    }
+
+    /// A column of rows as they were logged at any time.
+    pub fn logged_column(&self, rows: &RecordBatch, column: usize) -> Result<ArrayRef> {
+        self.reader.column(rows, self.stored[column])
+    }
+
     /// Columns of the primary key; all columns for a bag.
     pub fn key_columns(&self) -> &[usize] {
         &self.key_columns
@@ -92,36 +150,48 @@ impl TableLayout {
 
     /// It has no primary key.
     pub fn is_bag(&self) -> bool {
-        self.is_bag
+        self.key_converter.is_none()
     }
 
     /// Keys of rows in the table's schema.
-    pub fn keys(&self, rows: &RecordBatch) -> Result<Rows> {
+    pub fn keys(&self, rows: &RecordBatch) -> Result<Encoded> {
+        let Some(converter) = &self.key_converter else {
+            return self.coded(rows);
+        };
         let columns: Vec<ArrayRef> = self
             .key_columns
             .iter()
             .map(|&c| Arc::clone(rows.column(c)))
             .collect();
-        Ok(self.key_converter.convert_columns(&columns)?)
+        Ok(Encoded::Plain(converter.convert_columns(&columns)?))
     }
 
     /// Keys of values for the key columns, in the key's order.
     pub fn keys_of_columns(&self, columns: &[ArrayRef]) -> Result<Rows> {
-        Ok(self.key_converter.convert_columns(columns)?)
+        let converter = self
+            .key_converter
+            .as_ref()
+            .ok_or_else(|| Error::internal("a bag has no key to look up"))?;
+        Ok(converter.convert_columns(columns)?)
     }
 
     /// Values of rows in the table's schema; `None` if all columns are in the key (the value of
     /// a keyed table is then empty; a bag's is its count).
-    pub fn values(&self, rows: &RecordBatch) -> Result<Option<Rows>> {
-        let Some(converter) = &self.value_converter else {
+    pub fn values(&self, rows: &RecordBatch) -> Result<Option<Encoded>> {
+        if self.is_bag() || self.codec.is_empty() {
             return Ok(None);
-        };
-        let columns: Vec<ArrayRef> = self
-            .value_columns
-            .iter()
-            .map(|&c| Arc::clone(rows.column(c)))
-            .collect();
-        Ok(Some(converter.convert_columns(&columns)?))
+        }
+        self.coded(rows).map(Some)
+    }
+
+    fn coded(&self, rows: &RecordBatch) -> Result<Encoded> {
+        let mut columns: Vec<Option<ArrayRef>> = vec![None; self.codec.width()];
+        for (place, values) in self.places.iter().zip(rows.columns()) {
+            if let Place::Coded(at) = place {
+                columns[*at] = Some(Arc::clone(values));
+            }
+        }
+        self.codec.encode(columns, rows.num_rows())
     }
 
     /// Decodes rows; columns of `projection` only, in its order. A bag's values are not looked at:
@@ -132,27 +202,25 @@ impl TableLayout {
         values: &[&[u8]],
         projection: &[usize],
     ) -> Result<RecordBatch> {
-        let key_arrays = match projection.iter().any(|c| self.key_columns.contains(c)) {
-            true => decode_rows(&self.key_converter, keys)?,
-            false => Vec::new(),
+        let wants = |is_key: bool| {
+            let mut places = projection.iter().map(|c| self.places[*c]);
+            places.any(|place| matches!(place, Place::Key(_)) == is_key)
         };
-        let value_arrays = match &self.value_converter {
-            Some(converter) if projection.iter().any(|c| self.value_columns.contains(c)) => {
-                decode_rows(converter, values)?
-            }
+        let key_arrays = match &self.key_converter {
+            Some(converter) if wants(true) => decode_rows(converter, keys)?,
             _ => Vec::new(),
+        };
+        let coded = if self.is_bag() { keys } else { values };
+        let coded_arrays = match wants(false) {
+            true => self.codec.decode(coded)?,
+            false => Vec::new(),
         };
         let columns = projection
             .iter()
             .map(|column| {
-                let in_key = self.key_columns.iter().position(|c| c == column);
-                let array = match in_key {
-                    Some(at) => key_arrays.get(at),
-                    None => self
-                        .value_columns
-                        .iter()
-                        .position(|c| c == column)
-                        .and_then(|at| value_arrays.get(at)),
+                let array = match self.places[*column] {
+                    Place::Key(at) => key_arrays.get(at),
+                    Place::Coded(at) => coded_arrays.get(at),
                 };
                 let empty = || new_empty_array(self.schema.field(*column).data_type());
                 array.cloned().unwrap_or_else(empty)
@@ -187,7 +255,7 @@ fn converter(schema: &SchemaRef, columns: &[usize]) -> Result<RowConverter> {
     Ok(RowConverter::new(fields)?)
 }
 
-fn decode_rows(converter: &RowConverter, rows: &[&[u8]]) -> Result<Vec<ArrayRef>> {
+pub(super) fn decode_rows(converter: &RowConverter, rows: &[&[u8]]) -> Result<Vec<ArrayRef>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }

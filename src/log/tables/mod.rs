@@ -9,6 +9,7 @@
 //! (first committer wins); keys of commits on their way to the disk are reserved, so that the
 //! sync of one commit does not hold up the others.
 
+pub mod codec;
 pub mod layout;
 pub mod overlay;
 mod replay;
@@ -62,6 +63,9 @@ struct Durable {
 pub struct TableChanges {
     /// the table
     pub layout: Arc<TableLayout>,
+    /// version of the table that the changes were made for; `None`: the newest, since the
+    /// transaction itself alters it
+    pub known_version: Option<usize>,
     /// changes by key, none of them without effect
     pub changes: Arc<Layer>,
 }
@@ -78,6 +82,8 @@ struct ReservationState {
     held: BTreeMap<u64, Vec<TableChanges>>,
     last_change: HashMap<u32, LogPosition>,
     dropped: Vec<TableId>,
+    /// Tables that were altered or dropped: changes made for an earlier version come too late.
+    oldest_version: HashMap<u32, usize>,
 }
 
 /// Keys of a commit on its way; given back when dropped.
@@ -198,6 +204,40 @@ impl TableStore {
         Ok(position)
     }
 
+    /// From now on changes to a table that were made for a version before `version` are refused;
+    /// resolves once those on their way have arrived. The version that counted before.
+    pub async fn refuse_before(&self, oid: u32, version: usize) -> Result<Option<usize>> {
+        let mut released = self.reservations.released.subscribe();
+        let before = {
+            let mut state = self.reservations.state.lock();
+            state.oldest_version.insert(oid, version)
+        };
+        loop {
+            released.borrow_and_update();
+            self.publish()?;
+            let is_busy = {
+                let state = self.reservations.state.lock();
+                let mut held = state.held.values().flatten();
+                held.any(|table| table.layout.oid() == oid)
+            };
+            if !is_busy {
+                return Ok(before);
+            }
+            if released.changed().await.is_err() {
+                return Err(Error::internal("the tables outlive their commits"));
+            }
+        }
+    }
+
+    /// Takes back [`Self::refuse_before`], with what it returned.
+    pub fn accept_again(&self, oid: u32, before: Option<usize>) {
+        let mut state = self.reservations.state.lock();
+        match before {
+            Some(version) => state.oldest_version.insert(oid, version),
+            None => state.oldest_version.remove(&oid),
+        };
+    }
+
     async fn reserve(&self, changes: &[TableChanges], base: LogPosition) -> Result<Reservation> {
         let mut released = self.reservations.released.subscribe();
         loop {
@@ -219,6 +259,14 @@ impl TableStore {
         base: LogPosition,
     ) -> Result<Option<Reservation>> {
         let mut state = self.reservations.state.lock();
+        for table in changes {
+            let oldest = state.oldest_version.get(&table.layout.oid());
+            if let (Some(oldest), Some(known)) = (oldest, table.known_version)
+                && known < *oldest
+            {
+                return Err(altered_meanwhile(table.layout.name()));
+            }
+        }
         let is_busy = changes.iter().any(|table| {
             let same = |held: &&TableChanges| held.layout.oid() == table.layout.oid();
             let mut held = state.held.values().flatten().filter(same);
@@ -285,6 +333,17 @@ impl TableStore {
 fn share_a_key(a: &Layer, b: &Layer) -> bool {
     let (small, large) = if a.len() < b.len() { (a, b) } else { (b, a) };
     small.keys().any(|key| large.contains_key(key))
+}
+
+fn altered_meanwhile(table: &str) -> Error {
+    Error::new(
+        sqlstate::SERIALIZATION_FAILURE,
+        "could not serialize access due to a concurrent change of the table's definition",
+    )
+    .detail(format!(
+        "Another transaction altered or dropped table \"{table}\", whose rows this one changes."
+    ))
+    .hint("Run the transaction again.")
 }
 
 /// The keys still have the values that the transaction saw.
@@ -356,11 +415,13 @@ async fn append_changes(transaction: &mut LogTransaction, table: &TableChanges) 
             }
             if pending.keys.len() == LOG_ROWS {
                 let batch = std::mem::take(&mut pending).changes(layout, &projection)?;
+                let batch = layout.writer().stored(&batch)?;
                 transaction.append(layout.oid(), &batch).await?;
             }
         }
         if !pending.keys.is_empty() {
             let batch = pending.changes(layout, &projection)?;
+            let batch = layout.writer().stored(&batch)?;
             transaction.append(layout.oid(), &batch).await?;
         }
     }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, BinaryArray, RecordBatch, RecordBatchOptions, new_null_array,
-};
+use datafusion::arrow::array::{Array, BinaryArray, RecordBatch, RecordBatchOptions};
 
 use super::layout::{TableLayout, decode_count, encode_count};
 use crate::error::{Error, Result};
@@ -58,7 +56,7 @@ fn replay_table(
         let keys = layout.keys(&rows)?;
         let row_values = layout.values(&rows)?;
         for i in 0..rows.num_rows() {
-            let key = keys.row(i).data().to_vec();
+            let key = keys.row(i).to_vec();
             let weight = changes.weight(i);
             if layout.is_bag() {
                 *counts.entry(key).or_default() += weight;
@@ -66,7 +64,7 @@ fn replay_table(
                 let value = || {
                     row_values
                         .as_ref()
-                        .map_or(Vec::new(), |rows| rows.row(i).data().to_vec())
+                        .map_or(Vec::new(), |rows| rows.row(i).to_vec())
                 };
                 values.insert(key, (weight > 0).then(value));
             }
@@ -111,21 +109,14 @@ fn resolve_counts(
         .collect()
 }
 
-/// Rows as logged under an older definition, in the present one: columns by name, new ones null.
+/// Rows as logged at any time, in the table's present columns.
 fn conform(layout: &TableLayout, rows: &RecordBatch) -> Result<RecordBatch> {
-    let schema = layout.schema();
-    let columns = schema
-        .fields()
-        .iter()
-        .map(|field| match rows.column_by_name(field.name()) {
-            Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
-            Some(column) => Ok(datafusion::arrow::compute::cast(column, field.data_type())?),
-            None => Ok(new_null_array(field.data_type(), rows.num_rows())),
-        })
+    let columns = (0..layout.schema().fields().len())
+        .map(|column| layout.logged_column(rows, column))
         .collect::<Result<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
     Ok(RecordBatch::try_new_with_options(
-        Arc::clone(schema),
+        Arc::clone(layout.schema()),
         columns,
         &options,
     )?)

@@ -13,6 +13,7 @@ pub(super) struct CsvDecoder {
     escape: u8,
     null: String,
     skip_header: bool,
+    header_match: bool,
     ended: bool,
     /// bytes of the unfinished record that were searched already
     searched: usize,
@@ -33,6 +34,7 @@ impl CsvDecoder {
             escape: statement.escape,
             null: statement.null.clone(),
             skip_header: statement.header,
+            header_match: statement.header_match,
             ended: false,
             searched: 0,
             in_quotes: false,
@@ -96,6 +98,10 @@ impl CsvDecoder {
         sink.line += 1;
         let newlines = record.iter().filter(|b| **b == b'\n').count() as u64;
         if std::mem::take(&mut self.skip_header) {
+            if self.header_match {
+                let fields = self.split(record);
+                sink.check_header(fields.iter().map(|f| &*f.bytes))?;
+            }
             sink.line += newlines;
             return Ok(());
         }
@@ -170,11 +176,14 @@ impl CsvDecoder {
 }
 
 /// Quotes what was written into `out` from `start` on, where it needs quotes.
-pub(super) fn quote(statement: &CopyStatement, out: &mut BytesMut, start: usize) {
+pub(super) fn quote(statement: &CopyStatement, is_forced: bool, out: &mut BytesMut, start: usize) {
     let text = &out[start..];
     let special =
         |b: &u8| *b == statement.delimiter || *b == statement.quote || matches!(b, b'\n' | b'\r');
-    let needed = text == statement.null.as_bytes() || text == b"\\." || text.iter().any(special);
+    let needed = is_forced
+        || text == statement.null.as_bytes()
+        || text == b"\\."
+        || text.iter().any(special);
     if !needed {
         return;
     }

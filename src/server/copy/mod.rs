@@ -17,7 +17,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::SchemaRef;
 
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::statement::{CopyFormat, CopyStatement};
+use crate::sql::statement::{CopyFormat, CopyStatement, ForceQuote};
 use crate::types::SqlType;
 use crate::values::input::ColumnBuilder;
 use crate::values::{OutputSettings, RowEncoder};
@@ -110,6 +110,27 @@ impl RowSink {
         }
     }
 
+    /// `HEADER match`: the header's names are those of the columns.
+    fn check_header<'a>(&self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<()> {
+        let (found, wanted) = (names.len(), self.width());
+        if found != wanted {
+            return Err(self.bad_format(format!(
+                "wrong number of fields in header line: got {found}, expected {wanted}"
+            )));
+        }
+        for (column, name) in names.enumerate() {
+            let wanted = self.schema.field(column).name();
+            if name != wanted.as_bytes() {
+                let name = String::from_utf8_lossy(name);
+                return Err(self.bad_format(format!(
+                    "column name mismatch in header line field {}: got \"{name}\", expected \"{wanted}\"",
+                    column + 1
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// 22P04 at the current line.
     fn bad_format(&self, primary: impl Into<String>) -> Error {
         Error::new(sqlstate::BAD_COPY_FORMAT, primary).detail(format!("COPY line {}.", self.line))
@@ -198,12 +219,35 @@ impl Decoder {
 /// Encodes the rows of `COPY … TO STDOUT`.
 pub(crate) struct Encoder<'a> {
     statement: &'a CopyStatement,
+    /// Columns whose values are always quoted.
+    quoted: Vec<bool>,
 }
 
 impl<'a> Encoder<'a> {
-    /// An encoder of the statement's format.
-    pub fn new(statement: &'a CopyStatement) -> Self {
-        Self { statement }
+    /// An encoder of the statement's format; 42703 for a column of FORCE_QUOTE that is none.
+    pub fn new(statement: &'a CopyStatement, schema: &SchemaRef) -> Result<Self> {
+        let width = schema.fields().len();
+        let quoted = match &statement.force_quote {
+            ForceQuote::All => vec![true; width],
+            ForceQuote::Columns(names) => {
+                let mut quoted = vec![false; width];
+                for name in names {
+                    let at = schema.index_of(name).map_err(|_| {
+                        Error::new(
+                            sqlstate::UNDEFINED_COLUMN,
+                            format!("column \"{name}\" does not exist"),
+                        )
+                    })?;
+                    quoted[at] = true;
+                }
+                quoted
+            }
+        };
+        Ok(Self { statement, quoted })
+    }
+
+    fn is_quoted(&self, column: usize) -> bool {
+        self.quoted.get(column).copied().unwrap_or(false)
     }
 
     /// Bytes before the first row: binary signature, or the header line.
@@ -222,7 +266,7 @@ impl<'a> Encoder<'a> {
                     let start = out.len();
                     out.put_slice(field.name().as_bytes());
                     match format {
-                        CopyFormat::Csv => csv::quote(self.statement, out, start),
+                        CopyFormat::Csv => csv::quote(self.statement, false, out, start),
                         _ => text::escape(self.statement, out, start),
                     }
                 }
@@ -246,7 +290,9 @@ impl<'a> Encoder<'a> {
                 continue;
             }
             match self.statement.format {
-                CopyFormat::Csv => csv::quote(self.statement, out, start),
+                CopyFormat::Csv => {
+                    csv::quote(self.statement, self.is_quoted(column), out, start);
+                }
                 _ => text::escape(self.statement, out, start),
             }
         }

@@ -20,6 +20,8 @@ fn statement(format: CopyFormat) -> CopyStatement {
         delimiter: if csv { b',' } else { b'\t' },
         null: if csv { String::new() } else { "\\N".into() },
         header: false,
+        header_match: false,
+        force_quote: ForceQuote::Columns(Vec::new()),
         quote: b'"',
         escape: b'"',
     }
@@ -84,6 +86,8 @@ fn csv_is_the_same_however_it_is_cut() {
     ];
     let statement = CopyStatement {
         header: true,
+        header_match: false,
+        force_quote: ForceQuote::Columns(Vec::new()),
         ..statement(CopyFormat::Csv)
     };
     for cut in 0..data.len() {
@@ -178,6 +182,8 @@ fn what_goes_out_comes_back() {
     for format in [CopyFormat::Text, CopyFormat::Csv, CopyFormat::Binary] {
         let statement = CopyStatement {
             header: format != CopyFormat::Binary,
+            header_match: false,
+            force_quote: ForceQuote::Columns(Vec::new()),
             ..statement(format)
         };
         let value_format = match format {
@@ -185,7 +191,7 @@ fn what_goes_out_comes_back() {
             _ => Format::Text,
         };
         let rows_out = RowEncoder::new(&batch, &types, &[value_format], &settings).unwrap();
-        let encoder = Encoder::new(&statement);
+        let encoder = Encoder::new(&statement, &schema()).unwrap();
         let mut out = BytesMut::new();
         encoder.start(&schema(), &mut out);
         for n in 0..batch.num_rows() {

@@ -11,6 +11,7 @@ pub(super) struct TextDecoder {
     delimiter: u8,
     null: String,
     skip_header: bool,
+    header_match: bool,
     ended: bool,
     /// bytes of the unfinished line that were searched already
     searched: usize,
@@ -22,6 +23,7 @@ impl TextDecoder {
             delimiter: statement.delimiter,
             null: statement.null.clone(),
             skip_header: statement.header,
+            header_match: statement.header_match,
             ended: false,
             searched: 0,
         }
@@ -63,6 +65,16 @@ impl TextDecoder {
     fn line(&mut self, line: &[u8], sink: &mut RowSink) -> Result<()> {
         sink.line += 1;
         if std::mem::take(&mut self.skip_header) {
+            if self.header_match {
+                let mut names = Vec::new();
+                let mut rest = Some(line);
+                while let Some(field) = rest {
+                    let (raw, after) = self.split(field);
+                    names.push(unescape(raw));
+                    rest = after;
+                }
+                sink.check_header(names.iter().map(Vec::as_slice))?;
+            }
             return Ok(());
         }
         if line == b"\\." {

@@ -9,6 +9,7 @@ use super::listed;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::catalog::snapshot::{kind_keyword, kind_name, options_of_mut, pipeline_of, undefined};
+use crate::checkpoint::relocate;
 use crate::dataflow::row_errors::OnRowError;
 use crate::engine::decide::may_change_row_policy;
 use crate::engine::row_policy;
@@ -18,7 +19,7 @@ use crate::sql::options;
 use crate::sql::statement::ObjectKind;
 
 impl Session {
-    pub(in crate::session) fn alter_options(
+    pub(in crate::session) async fn alter_options(
         &mut self,
         kind: ObjectKind,
         name: &str,
@@ -27,8 +28,8 @@ impl Session {
     ) -> Result<StatementResult> {
         self.check_secrets(set)?;
         match kind {
-            ObjectKind::Pipeline => self.alter_pipeline(name, set, reset)?,
-            ObjectKind::MaterializedView => self.alter_view_options(name, set, reset)?,
+            ObjectKind::Pipeline => self.alter_pipeline(name, set, reset).await?,
+            ObjectKind::MaterializedView => self.alter_view_options(name, set, reset).await?,
             ObjectKind::Stream | ObjectKind::Table | ObjectKind::Sink => {
                 self.alter_own_options(kind, name, set, reset)?;
             }
@@ -42,13 +43,20 @@ impl Session {
         Ok(done(format!("ALTER {}", kind_keyword(kind))))
     }
 
-    fn alter_pipeline(&mut self, name: &str, set: &Options, reset: &[String]) -> Result<()> {
+    async fn alter_pipeline(&mut self, name: &str, set: &Options, reset: &[String]) -> Result<()> {
         let snapshot = self.definitions();
         let mut definition = snapshot
             .pipeline(name)
             .ok_or_else(|| undefined(ObjectKind::Pipeline, name))?
             .clone();
+        let engine = self.parts.engine();
+        let from = engine.checkpoint_location(name, &definition.options)?;
         change(&mut definition.options, set, reset);
+        let to = engine.checkpoint_location(name, &definition.options)?;
+        if from != to {
+            relocate::check_target(&to, definition.id).await?;
+            definition.previous_location = Some(from);
+        }
         let action = Action::AlterOptions(
             ObjectKind::Pipeline,
             name.to_owned(),
@@ -61,7 +69,12 @@ impl Session {
     }
 
     /// A view's options that concern the trigger loop are its pipeline's.
-    fn alter_view_options(&mut self, name: &str, set: &Options, reset: &[String]) -> Result<()> {
+    async fn alter_view_options(
+        &mut self,
+        name: &str,
+        set: &Options,
+        reset: &[String],
+    ) -> Result<()> {
         let snapshot = self.definitions();
         let object = snapshot.require(ObjectKind::MaterializedView, name)?;
         if set.contains_key("pipeline") || reset.iter().any(|r| r == "pipeline") {
@@ -96,7 +109,8 @@ impl Session {
                     listed(others)
                 ));
             }
-            self.alter_pipeline(&pipeline, &for_pipeline, &reset_pipeline)?;
+            self.alter_pipeline(&pipeline, &for_pipeline, &reset_pipeline)
+                .await?;
         }
         if !own.is_empty() || !reset_own.is_empty() {
             self.alter_own_options(ObjectKind::MaterializedView, name, &own, &reset_own)?;

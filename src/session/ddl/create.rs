@@ -6,11 +6,12 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::rowset::done;
 use super::super::work::Action;
-use super::super::{Session, StatementResult, planning};
+use super::super::{Session, StatementResult, planning, versions};
 use super::{Existing, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_secret};
 use crate::catalog::definition::{
-    ColumnDefinition, Definition, SinkDefinition, StreamDefinition, TableDefinition,
+    ColumnDefinition, Definition, ExpectationDefinition, SinkDefinition, StreamDefinition,
+    TableDefinition, WatermarkDefinition,
 };
 use crate::catalog::snapshot::pipeline_of;
 use crate::error::{Error, Result, sqlstate};
@@ -28,10 +29,11 @@ impl Session {
             expectations: create.expectations.clone(),
             connector: create.connector.clone(),
             options: create.options.clone(),
+            shape: Default::default(),
         });
         match self.existing(&create.name, create.if_not_exists, create.or_replace)? {
             Existing::Skip => return Ok(done(TAG)),
-            Existing::Replace(object) if object.definition == definition => {
+            Existing::Replace(object) if is_same_stream(&object.definition, &definition) => {
                 self.notice(format!("stream \"{}\" is unchanged", create.name));
                 return Ok(done(TAG));
             }
@@ -48,9 +50,14 @@ impl Session {
             Existing::None => {}
         }
         check_columns(&create.columns)?;
-        self.check_stream_expressions(create)?;
+        self.check_stream_expressions(
+            &create.columns,
+            create.watermark.as_ref(),
+            &create.expectations,
+        )?;
         self.check_secrets(&create.options)?;
         let object = self.new_object(&create.name, definition);
+        self.parts.engine().check_source(&object)?;
         self.stage(
             CatalogChange::Create(object.clone()),
             Some(Action::Create(object)),
@@ -59,14 +66,18 @@ impl Session {
     }
 
     /// Expectations and the watermark name columns of the stream, and have the types they need.
-    fn check_stream_expressions(&self, create: &CreateStream) -> Result<()> {
+    pub(super) fn check_stream_expressions(
+        &self,
+        columns: &[ColumnDefinition],
+        watermark: Option<&WatermarkDefinition>,
+        expectations: &[ExpectationDefinition],
+    ) -> Result<()> {
         use datafusion::arrow::datatypes::DataType;
         use datafusion::common::DFSchema;
         use datafusion::logical_expr::ExprSchemable;
 
-        if let Some(watermark) = &create.watermark {
-            let column = create
-                .columns
+        if let Some(watermark) = watermark {
+            let column = columns
                 .iter()
                 .find(|c| c.name == watermark.column)
                 .ok_or_else(|| {
@@ -90,10 +101,10 @@ impl Session {
                 .hint("Declare it TIMESTAMPTZ or TIMESTAMP."));
             }
         }
-        let schema = crate::catalog::definition::columns_schema(&create.columns);
+        let schema = crate::catalog::definition::columns_schema(columns);
         let schema = DFSchema::try_from(schema)?;
         let state = self.planning_state();
-        for expectation in &create.expectations {
+        for expectation in expectations {
             let at = |e: Error| e.context(format!("constraint \"{}\"", expectation.name));
             let expr = state
                 .create_logical_expr(&expectation.condition, &schema)
@@ -138,6 +149,7 @@ impl Session {
             columns,
             primary_key: create.primary_key.clone(),
             options: create.options.clone(),
+            shape: Default::default(),
         });
         let object = self.new_object(&create.name, definition);
         self.stage(
@@ -222,6 +234,7 @@ impl Session {
                 pipeline,
                 connector: create.connector.clone(),
                 options: create.options.clone(),
+                versions: versions::present(&snapshot, [&create.from]),
             }),
         );
         self.stage(
@@ -273,7 +286,17 @@ impl Session {
     }
 }
 
-fn check_columns(columns: &[ColumnDefinition]) -> Result<()> {
+/// What `ALTER` made of the old one's columns does not count.
+fn is_same_stream(old: &Definition, new: &Definition) -> bool {
+    let (Definition::Stream(old), Definition::Stream(new)) = (old, new) else {
+        return false;
+    };
+    let mut new = new.clone();
+    new.shape = old.shape.clone();
+    *old == new
+}
+
+pub(super) fn check_columns(columns: &[ColumnDefinition]) -> Result<()> {
     if columns.is_empty() {
         return Err(Error::new(
             sqlstate::INVALID_OBJECT_DEFINITION,

@@ -52,7 +52,7 @@ impl Session {
         Ok(targets)
     }
 
-    fn drop_with_dependents(
+    pub(super) fn drop_with_dependents(
         &mut self,
         targets: &[Arc<CatalogObject>],
         cascade: bool,

@@ -4,8 +4,10 @@
 //! A definition that cannot run is refused here, before it is staged.
 
 mod alter;
+mod columns;
 mod create;
 mod drop;
+mod readers;
 mod views;
 
 use std::sync::Arc;
@@ -47,7 +49,8 @@ impl Session {
             return Ok(Existing::None);
         };
         if if_not_exists {
-            self.notice(format!("relation \"{name}\" already exists, skipping"));
+            let message = format!("relation \"{name}\" already exists, skipping");
+            self.notice_as(sqlstate::DUPLICATE_TABLE, message);
             return Ok(Existing::Skip);
         }
         if or_replace {
@@ -107,6 +110,7 @@ fn new_pipeline(options: Options) -> PipelineDefinition {
         id: uuid::Uuid::new_v4(),
         options,
         stopped: false,
+        previous_location: None,
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 
+use super::super::parameters::placeholders;
 use super::super::rowset::done;
 use super::super::work::Action;
-use super::super::{Session, StatementResult, binding, planning};
+use super::super::{Session, StatementResult, binding, planning, versions};
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
 use crate::catalog::definition::{
@@ -47,6 +48,7 @@ impl Session {
         let definition = Definition::View(ViewDefinition {
             query: create.query_text.clone(),
             columns: bound.columns,
+            versions: versions::present(&snapshot, &bound.depends_on),
             depends_on: bound.depends_on,
         });
         match existing {
@@ -159,6 +161,7 @@ impl Session {
                 emit: create.emit,
                 pipeline: pipeline.clone(),
                 options,
+                versions: versions::present(&self.definitions(), &bound.depends_on),
                 depends_on: bound.depends_on,
             }),
         );
@@ -197,6 +200,11 @@ impl Session {
         changed.options.extend(settings);
         if changed == *existing {
             return Ok(());
+        }
+        let engine = self.parts.engine();
+        let from = engine.checkpoint_location(name, &existing.options)?;
+        if from != engine.checkpoint_location(name, &changed.options)? {
+            changed.previous_location = Some(from);
         }
         self.notice(format!(
             "the options apply to all views of pipeline \"{name}\""
@@ -323,7 +331,7 @@ impl Session {
     /// Plans a view's query and finds what it reads.
     async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
         let statement = planning::query_statement(query);
-        if let Some(number) = planning::placeholders(&statement)?.first() {
+        if let Some(number) = placeholders(&statement)?.first() {
             return Err(Error::new(
                 sqlstate::UNDEFINED_PARAMETER,
                 format!("there is no parameter ${number}"),
@@ -331,10 +339,12 @@ impl Session {
             .detail("A view's query cannot have parameters."));
         }
         let state = self.planning_state();
-        let plan = planning::plan_statement(&state, statement.clone()).await?;
+        let planned = planning::plan_statement(&state, statement.clone());
+        let plan = versions::binding(planned).await?;
         let plan = planning::analyzed(&state, plan)?;
         let columns = planning::columns_of(&plan, names)?;
         let plan = planning::with_columns(plan, &columns)?;
+        let plan = versions::in_scan_names(plan)?;
         let reads = planning::relations_read(&state, statement)?;
         Ok(Bound {
             plan,
@@ -369,7 +379,7 @@ impl Session {
         let Definition::MaterializedView(view) = &object.definition else {
             return Err(wrong_kind(object, ObjectKind::MaterializedView));
         };
-        binding::bind_text(&self.planning_state(), &view.query)
+        binding::bind_text(&self.planning_state(), &view.query, &view.versions)
             .await
             .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
     }

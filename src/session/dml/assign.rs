@@ -171,6 +171,7 @@ mod tests {
             default: None,
             metadata_from: None,
             comment: None,
+            text_type: None,
         }
     }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::arrow::row::Rows;
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 
@@ -19,7 +18,8 @@ use super::values::{Cell, cells_to_arrays, origin_of};
 use super::{DmlContext, DmlResult};
 use crate::catalog::definition::{ColumnDefinition, Definition, OnViolation};
 use crate::dataflow::change::ChangeBatch;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result, Subject, sqlstate};
+use crate::log::tables::codec::Encoded;
 use crate::log::tables::layout::{TableLayout, decode_count, encode_count};
 use crate::log::tables::overlay::{Layer, OverlayEntry};
 
@@ -345,7 +345,7 @@ impl<'a> InsertSink<'a> {
         check_expectations(dml, self.target, &rows).await?;
         let changes = ChangeBatch::inserts(rows.clone());
         dml.transaction
-            .append(self.target.object.oid, &changes)
+            .append(&self.target.object, &changes)
             .await?;
         self.keep(rows);
         Ok(())
@@ -359,8 +359,8 @@ impl<'a> InsertSink<'a> {
     ) -> Result<()> {
         let keys = layout.keys(&rows)?;
         let mut counts: BTreeMap<&[u8], u64> = BTreeMap::new();
-        for key in &keys {
-            *counts.entry(key.data()).or_default() += 1;
+        for key in keys.iter() {
+            *counts.entry(key).or_default() += 1;
         }
         let distinct: Vec<&[u8]> = counts.keys().copied().collect();
         let entries = self.present(dml, layout, &distinct)?;
@@ -416,8 +416,8 @@ impl<'a> InsertSink<'a> {
         let keys = layout.keys(&rows)?;
         let values = layout.values(&rows)?;
         let mut order: Vec<usize> = (0..rows.num_rows()).collect();
-        order.sort_by(|a, b| keys.row(*a).cmp(&keys.row(*b)).then(a.cmp(b)));
-        let mut distinct: Vec<&[u8]> = order.iter().map(|&i| keys.row(i).data()).collect();
+        order.sort_by(|a, b| keys.row(*a).cmp(keys.row(*b)).then(a.cmp(b)));
+        let mut distinct: Vec<&[u8]> = order.iter().map(|&i| keys.row(i)).collect();
         distinct.dedup();
         let entries = self.present(dml, layout, &distinct)?;
         let known: BTreeMap<&[u8], OverlayEntry> = distinct.into_iter().zip(entries).collect();
@@ -426,7 +426,7 @@ impl<'a> InsertSink<'a> {
         let mut pairs = Vec::new();
         // In the rows' own order: the first of equal keys is the one that is inserted.
         for row in 0..rows.num_rows() {
-            let key = keys.row(row).data();
+            let key = keys.row(row);
             let own = self.layer.get(key);
             let before = known.get(key).map(|e| e.before.clone()).unwrap_or_default();
             let present = match own {
@@ -471,7 +471,7 @@ impl<'a> InsertSink<'a> {
         dml: &mut DmlContext<'_>,
         layout: &Arc<TableLayout>,
         rows: &RecordBatch,
-        keys: &Rows,
+        keys: &Encoded,
         pairs: &[usize],
     ) -> Result<Vec<Option<RecordBatch>>> {
         let ConflictRule::Update(action) = &self.rule else {
@@ -480,7 +480,7 @@ impl<'a> InsertSink<'a> {
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
-        let old_keys: Vec<&[u8]> = pairs.iter().map(|&row| keys.row(row).data()).collect();
+        let old_keys: Vec<&[u8]> = pairs.iter().map(|&row| keys.row(row)).collect();
         let old_values: Vec<&[u8]> = old_keys
             .iter()
             .map(|key| {
@@ -535,7 +535,7 @@ fn replace(
     new_row: &RecordBatch,
 ) -> Result<usize> {
     let keys = layout.keys(new_row)?;
-    let new_key = keys.row(0).data();
+    let new_key = keys.row(0);
     let after = value_of(layout.values(new_row)?.as_ref(), 0);
     let bytes = ENTRY_BYTES + new_key.len() + after.len();
     if new_key == old_key {
@@ -568,8 +568,8 @@ fn replace(
 }
 
 /// The bytes of a row's value; none if all its columns are in the key.
-pub(super) fn value_of(values: Option<&Rows>, row: usize) -> Vec<u8> {
-    values.map_or(Vec::new(), |values| values.row(row).data().to_vec())
+pub(super) fn value_of(values: Option<&Encoded>, row: usize) -> Vec<u8> {
+    values.map_or(Vec::new(), |values| values.row(row).to_vec())
 }
 
 fn twice() -> Error {
@@ -621,7 +621,12 @@ async fn check_expectations(
                         target.object.name, expectation.name
                     ),
                 )
-                .detail(format!("Failing row contains ({text}).")));
+                .detail(format!("Failing row contains ({text})."))
+                .about(Subject {
+                    table: target.object.name.clone(),
+                    column: None,
+                    constraint: Some(expectation.name.clone()),
+                }));
             }
             before += holds.len();
         }

@@ -31,10 +31,10 @@ mod tests;
 mod text;
 pub mod transaction;
 mod values;
+mod with;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::ScalarValue;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast;
 
@@ -44,8 +44,12 @@ pub use plan::{PlainPlanner, StatementPlanner};
 pub use relation::TableRelation;
 pub use target::CatalogLookup;
 pub use transaction::{Transaction, TransactionMark};
+pub(in crate::session) use with::has_changes;
+
+pub(in crate::session) use plan::parse_expression;
 
 use crate::error::Result;
+use crate::session::Parameter;
 use crate::sql::statement::Statement;
 use plan::Planning;
 use target::Target;
@@ -61,7 +65,7 @@ pub struct DmlContext<'a> {
     /// where changes go
     pub transaction: &'a mut Transaction,
     /// values of `$1…`
-    pub parameters: &'a [ScalarValue],
+    pub parameters: &'a [Parameter],
 }
 
 /// What a statement did.
@@ -88,6 +92,9 @@ pub const ATTEMPTS_MAX: u32 = 1000;
 
 /// A statement outside a block that may simply run again after a conflict (40001).
 pub fn may_run_again(statement: &Statement) -> bool {
+    if let Statement::Query(query) = statement {
+        return has_changes(query);
+    }
     matches!(
         statement,
         Statement::Insert(_)

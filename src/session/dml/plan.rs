@@ -15,7 +15,6 @@ use datafusion::catalog::{
 use datafusion::common::ScalarValue;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -23,6 +22,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 use futures::future::BoxFuture;
 
 use crate::error::{Error, Result};
+use crate::session::Parameter;
+use crate::session::threads::start_plan;
 
 /// Turns a statement tree into a plan with the values of its parameters; the session's way.
 pub trait StatementPlanner: Send + Sync {
@@ -31,7 +32,7 @@ pub trait StatementPlanner: Send + Sync {
         &'a self,
         state: &'a SessionState,
         statement: ast::Statement,
-        parameters: &'a [ScalarValue],
+        parameters: &'a [Parameter],
     ) -> BoxFuture<'a, Result<LogicalPlan>>;
 }
 
@@ -44,14 +45,18 @@ impl StatementPlanner for PlainPlanner {
         &'a self,
         state: &'a SessionState,
         statement: ast::Statement,
-        parameters: &'a [ScalarValue],
+        parameters: &'a [Parameter],
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
             let statement = ParsedStatement::Statement(Box::new(statement));
             let plan = state.statement_to_plan(statement).await?;
             match parameters.is_empty() {
                 true => Ok(plan),
-                false => Ok(plan.with_param_values(parameters.to_vec())?),
+                false => {
+                    let values: Vec<ScalarValue> =
+                        parameters.iter().map(|p| p.value.clone()).collect();
+                    Ok(plan.with_param_values(values)?)
+                }
             }
         })
     }
@@ -62,7 +67,7 @@ impl StatementPlanner for PlainPlanner {
 pub(super) struct Planning<'a> {
     pub state: &'a SessionState,
     pub planner: &'a dyn StatementPlanner,
-    pub parameters: &'a [ScalarValue],
+    pub parameters: &'a [Parameter],
 }
 
 impl Planning<'_> {
@@ -74,7 +79,7 @@ impl Planning<'_> {
             .plan(self.state, statement, self.parameters)
             .await?;
         let physical = self.state.create_physical_plan(&plan).await?;
-        Ok(execute_stream(physical, self.state.task_ctx())?)
+        start_plan(self.state, physical)
     }
 
     /// Runs `SELECT items FROM rows AS alias` over rows at hand, in their order.
@@ -127,6 +132,7 @@ fn state_with_rows(
     catalog.register_schema(OWN_SCHEMA, Arc::new(schema))?;
     let list = Arc::new(WithOwnCatalog {
         session: Arc::clone(state.catalog_list()),
+        name: OWN_CATALOG,
         own: Arc::new(catalog),
     });
     // One partition, so that rows keep their order.
@@ -137,10 +143,41 @@ fn state_with_rows(
         .build())
 }
 
+/// The catalog of what the queries of a WITH returned.
+const RETURNED_CATALOG: &str = "tidemill_returned";
+
+/// The name of the table that holds what the `number`th changing query of a WITH returned.
+pub(super) fn returned_name(number: usize) -> String {
+    format!("{RETURNED_CATALOG}.{OWN_SCHEMA}.returned_{number}")
+}
+
+/// The state with the tables of [`returned_name`].
+pub(super) fn state_with_returned(
+    state: &SessionState,
+    tables: &[(SchemaRef, Vec<RecordBatch>)],
+) -> Result<SessionState> {
+    let schema = MemorySchemaProvider::new();
+    for (number, (columns, batches)) in tables.iter().enumerate() {
+        let table = MemTable::try_new(Arc::clone(columns), vec![batches.clone()])?;
+        schema.register_table(format!("returned_{number}"), Arc::new(table))?;
+    }
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(OWN_SCHEMA, Arc::new(schema))?;
+    let list = Arc::new(WithOwnCatalog {
+        session: Arc::clone(state.catalog_list()),
+        name: RETURNED_CATALOG,
+        own: Arc::new(catalog),
+    });
+    Ok(SessionStateBuilder::new_from_existing(state.clone())
+        .with_catalog_list(list)
+        .build())
+}
+
 /// The session's catalogs and one more.
 #[derive(Debug)]
 struct WithOwnCatalog {
     session: Arc<dyn CatalogProviderList>,
+    name: &'static str,
     own: Arc<dyn CatalogProvider>,
 }
 
@@ -158,9 +195,9 @@ impl CatalogProviderList for WithOwnCatalog {
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        match name {
-            OWN_CATALOG => Some(Arc::clone(&self.own)),
-            _ => self.session.catalog(name),
+        match name == self.name {
+            true => Some(Arc::clone(&self.own)),
+            false => self.session.catalog(name),
         }
     }
 }
@@ -184,7 +221,7 @@ pub(super) fn select_of(query: &mut ast::Query) -> Result<&mut ast::Select> {
 }
 
 /// Parses an expression that a definition holds.
-pub(super) fn parse_expression(text: &str) -> Result<ast::Expr> {
+pub(in crate::session) fn parse_expression(text: &str) -> Result<ast::Expr> {
     Parser::new(&PostgreSqlDialect {})
         .try_with_sql(text)
         .and_then(|mut parser| parser.parse_expr())

@@ -29,6 +29,7 @@ use crate::log::tables::view::TablesView;
 #[derive(Debug)]
 pub struct TableRelation {
     layout: Arc<TableLayout>,
+    version: usize,
     view: TablesView,
 }
 
@@ -37,8 +38,14 @@ impl TableRelation {
     pub fn new(object: &CatalogObject, view: TablesView) -> Result<Self> {
         Ok(Self {
             layout: TableLayout::of(object)?,
+            version: object.shown_version(),
             view,
         })
+    }
+
+    /// The table's identifier, and the version of its columns that it shows.
+    pub fn shown(&self) -> (u32, usize) {
+        (self.layout.oid(), self.version)
     }
 
     /// The value that a condition gives a key column: `(position in the key, value)`.

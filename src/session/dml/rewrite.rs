@@ -405,7 +405,6 @@ impl RowChanges {
         let keys = layout.keys(rows)?;
         let mut unknown: Vec<&[u8]> = keys
             .iter()
-            .map(|key| key.data())
             .filter(|key| !self.deleted.contains_key(*key))
             .collect();
         unknown.sort_unstable();
@@ -420,7 +419,7 @@ impl RowChanges {
             .map(|key| {
                 let (entry, deleted) = self
                     .deleted
-                    .get_mut(key.data())
+                    .get_mut(key)
                     .ok_or_else(|| Error::internal("a look-up answers every key"))?;
                 let is_there = *deleted < copies(layout, entry)?;
                 *deleted += u64::from(is_there);
@@ -434,7 +433,7 @@ impl RowChanges {
         let keys = layout.keys(rows)?;
         let values = layout.values(rows)?;
         for row in 0..rows.num_rows() {
-            let key = keys.row(row).data();
+            let key = keys.row(row);
             match self.inserted.get_mut(key) {
                 Some((_, copies)) if layout.is_bag() => *copies += 1,
                 Some(_) => return Err(target.unique_violation(rows, row)),

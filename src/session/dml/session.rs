@@ -3,45 +3,50 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::ScalarValue;
+use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 
+use super::has_changes;
+use super::values::{Cell, cells_to_arrays};
 use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
-use crate::catalog::definition::CatalogObject;
+use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::error::{Error, Result};
 use crate::log::tables::TableStore;
+use crate::session::parameters::{describe_query, placeholders, plan_with_values};
 use crate::session::rows::SharedRows;
 use crate::session::rowset::done;
 use crate::session::{
-    CopyIn, CopyWriter, Session, StatementDescription, StatementResult, planning,
+    CopyIn, CopyWriter, Parameter, Session, StatementDescription, StatementResult,
 };
+use crate::sql::functions::texts::write_column;
 use crate::sql::statement::{CopyStatement, Statement};
 use crate::types::SqlType;
+use crate::values::OutputSettings;
 
 /// Plans as the session plans its queries.
 #[derive(Debug, Clone, Copy)]
-struct SessionPlanner;
+pub(super) struct SessionPlanner;
 
 impl StatementPlanner for SessionPlanner {
     fn plan<'a>(
         &'a self,
         state: &'a SessionState,
         statement: ast::Statement,
-        parameters: &'a [ScalarValue],
+        parameters: &'a [Parameter],
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
-        Box::pin(planning::plan_with_values(state, statement, parameters))
+        Box::pin(plan_with_values(state, statement, parameters))
     }
 }
 
 /// A statement that changes rows.
-enum Change<'a> {
+pub(super) enum Change<'a> {
     Insert(&'a ast::Insert),
     Update(&'a ast::Statement),
     Delete(&'a ast::Delete),
@@ -58,7 +63,7 @@ impl Change<'_> {
         }
     }
 
-    async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
+    pub async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
         match self {
             Self::Insert(statement) => super::insert(dml, statement).await,
             Self::Update(statement) => super::update(dml, statement).await,
@@ -72,44 +77,92 @@ impl Session {
     pub(in crate::session) async fn insert(
         &mut self,
         statement: &ast::Insert,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        self.change_rows(Change::Insert(statement), parameters)
+        let has_changes = statement.source.as_deref().is_some_and(has_changes);
+        if let (Some(source), true) = (&statement.source, has_changes) {
+            let results = self.run_changes_of_with(source, parameters).await?;
+            let mut statement = statement.clone();
+            statement.source = Some(Box::new(results.query));
+            let change = Change::Insert(&statement);
+            return self.change_rows(change, results.state, parameters).await;
+        }
+        let state = self.planning_state();
+        self.change_rows(Change::Insert(statement), state, parameters)
             .await
     }
 
     pub(in crate::session) async fn update(
         &mut self,
         statement: &ast::Statement,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        self.change_rows(Change::Update(statement), parameters)
+        let state = self.planning_state();
+        self.change_rows(Change::Update(statement), state, parameters)
             .await
     }
 
     pub(in crate::session) async fn delete(
         &mut self,
         statement: &ast::Delete,
-        parameters: &[ScalarValue],
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        self.change_rows(Change::Delete(statement), parameters)
+        let state = self.planning_state();
+        self.change_rows(Change::Delete(statement), state, parameters)
             .await
+    }
+
+    /// The text of what a column's default gives now; `None` for NULL. 0A000 for one that differs
+    /// from row to row.
+    pub(in crate::session) async fn default_value_text(
+        &mut self,
+        column: &ColumnDefinition,
+    ) -> Result<Option<String>> {
+        let state = self.planning_state();
+        if let Some(default) = &column.default {
+            let expression = state.create_logical_expr(default, &DFSchema::empty())?;
+            if expression.is_volatile() {
+                return Err(
+                    Error::unsupported("a value that differs from row to row cannot be added")
+                        .hint("Add the column without DEFAULT, UPDATE the rows, then say ALTER COLUMN … SET DEFAULT …."),
+                );
+            }
+        }
+        let mut transaction = Transaction::begin(&self.parts.tables)?;
+        let catalog = lookup(self.definitions());
+        let dml = DmlContext {
+            state: &state,
+            planner: &SessionPlanner,
+            catalog: &catalog,
+            transaction: &mut transaction,
+            parameters: &[],
+        };
+        let cells = vec![vec![Cell::Default]];
+        let arrays = cells_to_arrays(&dml.planning(), &[column], cells).await?;
+        let values = arrays
+            .first()
+            .ok_or_else(|| Error::internal("a default that gives no value"))?;
+        let field = Arc::new(column.sql_type.to_field(&column.name, true));
+        let text = write_column(values, &field, &OutputSettings::default())?;
+        let text = text.as_string::<i32>();
+        Ok(text.is_valid(0).then(|| text.value(0).to_owned()))
     }
 
     pub(in crate::session) async fn truncate(
         &mut self,
         names: &[String],
     ) -> Result<StatementResult> {
-        self.change_rows(Change::Truncate(names), &[]).await
+        let state = self.planning_state();
+        self.change_rows(Change::Truncate(names), state, &[]).await
     }
 
     async fn change_rows(
         &mut self,
         change: Change<'_>,
-        parameters: &[ScalarValue],
+        state: SessionState,
+        parameters: &[Parameter],
     ) -> Result<StatementResult> {
         let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
-        let state = self.planning_state();
         let catalog = lookup(self.definitions());
         let dml = DmlContext {
             state: &state,
@@ -128,20 +181,39 @@ impl Session {
         statement: &Statement,
         declared: &[Option<SqlType>],
     ) -> Result<StatementDescription> {
+        if let Statement::Insert(insert) = statement
+            && let Some(source) = insert.source.as_deref().filter(|s| has_changes(s))
+        {
+            let mut types = declared.to_vec();
+            let results = self.describe_changes_of_with(source, &mut types).await?;
+            let mut insert = insert.as_ref().clone();
+            insert.source = Some(Box::new(results.query));
+            let insert = ast::Statement::Insert(insert);
+            return self.describe_change(insert, results.state, &types).await;
+        }
         let statement = match statement {
             Statement::Insert(insert) => ast::Statement::Insert(insert.as_ref().clone()),
             Statement::Update(update) => update.as_ref().clone(),
             Statement::Delete(delete) => ast::Statement::Delete(delete.as_ref().clone()),
             _ => return Err(Error::internal("only a change of rows is described here")),
         };
-        let used = planning::placeholders(&statement)?.into_iter().max();
+        let state = self.planning_state();
+        self.describe_change(statement, state, declared).await
+    }
+
+    async fn describe_change(
+        &mut self,
+        statement: ast::Statement,
+        state: SessionState,
+        declared: &[Option<SqlType>],
+    ) -> Result<StatementDescription> {
+        let used = placeholders(&statement)?.into_iter().max();
         let count = used.unwrap_or(0).max(declared.len());
         let mut types: Vec<Option<SqlType>> = declared.to_vec();
         types.resize(count, None);
-        let state = self.planning_state();
         let catalog = lookup(self.definitions());
         let mut transaction = Transaction::begin(&self.parts.tables)?;
-        let nulls = vec![ScalarValue::Utf8(None); count];
+        let nulls = vec![Parameter::null(SqlType::Text)?; count];
         let dml = DmlContext {
             state: &state,
             planner: &SessionPlanner,
@@ -157,7 +229,7 @@ impl Session {
         }
         for query in described.queries {
             let query = ast::Statement::Query(Box::new(query));
-            let (found, _) = planning::describe_query(&state, query, &types).await?;
+            let (found, _) = describe_query(&state, query, &types).await?;
             for (slot, sql_type) in types.iter_mut().zip(found) {
                 slot.get_or_insert(sql_type);
             }
@@ -215,7 +287,7 @@ impl Session {
     }
 }
 
-fn lookup(
+pub(super) fn lookup(
     snapshot: Arc<CatalogSnapshot>,
 ) -> impl Fn(&str) -> Option<Arc<CatalogObject>> + Send + Sync {
     move |name| snapshot.object(name).cloned()

@@ -7,7 +7,7 @@ use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
 
 use crate::error::{Result, sqlstate};
-use crate::session::{CopyIn, Session, StatementResult};
+use crate::session::{CopyIn, Parameter, Session, StatementResult};
 use crate::types::SqlType;
 use crate::{Database, DatabaseOptions};
 
@@ -154,7 +154,8 @@ async fn parameters_have_the_types_of_their_columns() {
         ScalarValue::from(4_i64),
         ScalarValue::Date32(Some(0)),
         ScalarValue::Decimal128(Some(150), 8, 2),
-    ];
+    ]
+    .map(Parameter::untyped);
     for _ in 0..2 {
         let result = session.execute(&insert, &parameters).await.unwrap();
         let StatementResult::Rows { stream, tag, .. } = result else {
@@ -176,7 +177,8 @@ async fn parameters_have_the_types_of_their_columns() {
         ScalarValue::Int16(Some(7)),
         ScalarValue::from("y"),
         ScalarValue::from(5_i64),
-    ];
+    ]
+    .map(Parameter::untyped);
     session.execute(&update, &parameters).await.unwrap();
     assert_eq!(
         run(&mut session, "SELECT * FROM t").await.unwrap(),

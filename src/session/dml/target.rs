@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray,
+};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor};
 
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result, Subject, sqlstate};
 use crate::log::tables::layout::TableLayout;
 use crate::sql::functions::texts::write_column;
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 use crate::values::OutputSettings;
 
 /// Characters of a row's value in a message.
@@ -120,7 +122,12 @@ impl Target {
     }
 
     /// Whole rows from a column each, after the NOT NULL checks.
-    pub fn rows(&self, columns: Vec<ArrayRef>, count: usize) -> Result<RecordBatch> {
+    pub fn rows(&self, mut columns: Vec<ArrayRef>, count: usize) -> Result<RecordBatch> {
+        for (values, definition) in columns.iter_mut().zip(self.columns()) {
+            if let Some(text_type) = definition.text_type {
+                fit_text(values, text_type)?;
+            }
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let nulls = columns.iter().enumerate().find_map(|(i, values)| {
             let row = (values.null_count() > 0 && !self.is_nullable(i))
@@ -153,7 +160,12 @@ impl Target {
                 self.columns()[column].name,
                 self.object.name
             ),
-        );
+        )
+        .about(Subject {
+            table: self.object.name.clone(),
+            column: Some(self.columns()[column].name.clone()),
+            constraint: None,
+        });
         match self.row_text(columns, row) {
             Ok(text) => error.detail(format!("Failing row contains ({text}).")),
             Err(_) => error,
@@ -162,13 +174,16 @@ impl Target {
 
     /// `duplicate key value violates unique constraint "t_pkey"`.
     pub fn unique_violation(&self, rows: &RecordBatch, row: usize) -> Error {
+        let constraint = format!("{}_pkey", self.object.name);
         let error = Error::new(
             sqlstate::UNIQUE_VIOLATION,
-            format!(
-                "duplicate key value violates unique constraint \"{}_pkey\"",
-                self.object.name
-            ),
-        );
+            format!("duplicate key value violates unique constraint \"{constraint}\""),
+        )
+        .about(Subject {
+            table: self.object.name.clone(),
+            column: None,
+            constraint: Some(constraint),
+        });
         let Some(layout) = &self.layout else {
             return error;
         };
@@ -201,6 +216,33 @@ impl Target {
             .collect::<Result<Vec<_>>>()?;
         Ok(values.join(", "))
     }
+}
+
+/// Texts that are longer than their column allows: spaces at the end go, anything else is refused.
+fn fit_text(values: &mut ArrayRef, text_type: TextType) -> Result<()> {
+    let Some(limit) = text_type.limit() else {
+        return Ok(());
+    };
+    let limit = limit as usize;
+    let texts = values.as_string::<i32>();
+    let is_long = |text: &str| text.len() > limit && text.chars().nth(limit).is_some();
+    if !texts.iter().flatten().any(is_long) {
+        return Ok(());
+    }
+    let fitted = texts.iter().map(|text| {
+        let Some((end, _)) = text.and_then(|text| text.char_indices().nth(limit)) else {
+            return Ok(text);
+        };
+        match text {
+            Some(text) if text[end..].chars().all(|c| c == ' ') => Ok(Some(&text[..end])),
+            _ => Err(Error::new(
+                sqlstate::STRING_TOO_LONG,
+                format!("value too long for type {text_type}"),
+            )),
+        }
+    });
+    *values = Arc::new(fitted.collect::<Result<StringArray>>()?);
+    Ok(())
 }
 
 fn value_text(values: &ArrayRef, row: usize, sql_type: &SqlType) -> Result<String> {

@@ -12,6 +12,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use datafusion::common::ScalarValue;
+
 use super::*;
 use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, ExpectationDefinition, OnViolation,
@@ -36,6 +38,7 @@ fn column(
         default: default.map(str::to_owned),
         metadata_from: None,
         comment: None,
+        text_type: None,
     }
 }
 
@@ -54,6 +57,7 @@ fn table(name: &str, oid: u32, key: &[&str], columns: Vec<ColumnDefinition>) -> 
         columns,
         primary_key: key.iter().map(|k| (*k).to_owned()).collect(),
         options: BTreeMap::new(),
+        shape: Default::default(),
     });
     object(name, oid, definition)
 }
@@ -78,6 +82,7 @@ fn definitions() -> Vec<Arc<CatalogObject>> {
             }],
             connector: connector.map(str::to_owned),
             options: BTreeMap::new(),
+            shape: Default::default(),
         })
     };
     vec![
@@ -157,6 +162,8 @@ impl Database {
         sql: &str,
         parameters: &[ScalarValue],
     ) -> Result<DmlResult> {
+        let parameters: Vec<Parameter> =
+            parameters.iter().cloned().map(Parameter::untyped).collect();
         transaction.begin_statement()?;
         let context = self.context(transaction);
         let state = context.state();
@@ -166,7 +173,7 @@ impl Database {
             planner: &PlainPlanner,
             catalog: &catalog,
             transaction,
-            parameters,
+            parameters: &parameters,
         };
         let statement = Parser::parse_sql(&PostgreSqlDialect {}, sql)
             .unwrap()

@@ -8,8 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::catalog::definition::CatalogObject;
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
+use crate::log::stored::StoredWriter;
 use crate::log::tables::layout::TableLayout;
 use crate::log::tables::overlay::{Layer, Overlay};
 use crate::log::tables::view::TablesView;
@@ -26,7 +28,10 @@ pub struct Transaction {
     log: LogTransaction,
     view: TablesView,
     overlays: Arc<HashMap<u32, Overlay>>,
+    /// As each table was when its first change was made.
     layouts: HashMap<u32, Arc<TableLayout>>,
+    /// As each stream was when its last rows came, and how they are named for the log.
+    streams: HashMap<u32, (Arc<CatalogObject>, StoredWriter)>,
     base: Option<LogPosition>,
     bytes: usize,
 }
@@ -49,6 +54,7 @@ impl Transaction {
             view: TablesView::new(store.snapshot()?, Arc::clone(&overlays)),
             overlays,
             layouts: HashMap::new(),
+            streams: HashMap::new(),
             base: None,
             bytes: 0,
         })
@@ -100,7 +106,9 @@ impl Transaction {
         }
         self.base = Some(self.base.map_or(base, |earlier| earlier.min(base)));
         self.bytes += layer_bytes(&layer);
-        self.layouts.insert(layout.oid(), Arc::clone(layout));
+        self.layouts
+            .entry(layout.oid())
+            .or_insert_with(|| Arc::clone(layout));
         let overlays = Arc::make_mut(&mut self.overlays);
         overlays.entry(layout.oid()).or_default().push(layer);
     }
@@ -122,13 +130,44 @@ impl Transaction {
     }
 
     /// Adds rows to a stream; they go to disk as they come.
-    pub(super) async fn append(&mut self, stream: u32, rows: &ChangeBatch) -> Result<()> {
-        self.log.append(stream, rows).await
+    pub(super) async fn append(
+        &mut self,
+        stream: &Arc<CatalogObject>,
+        rows: &ChangeBatch,
+    ) -> Result<()> {
+        let (known, writer) = self
+            .streams
+            .entry(stream.oid)
+            .or_insert_with(|| (Arc::clone(stream), StoredWriter::new(stream)));
+        if !Arc::ptr_eq(known, stream) {
+            *known = Arc::clone(stream);
+            *writer = StoredWriter::new(stream);
+        }
+        self.log.append(stream.oid, &writer.stored(rows)?).await
     }
 
     /// Makes all changes durable and visible as one; the position after it. 40001 if another
     /// transaction changed the same rows: a single statement may then simply be run again.
     pub async fn commit(self) -> Result<LogPosition> {
+        self.commit_over(|_| None).await
+    }
+
+    /// Forgets the changes to a table, which is dropped.
+    pub fn forget(&mut self, table: u32) {
+        Arc::make_mut(&mut self.overlays).remove(&table);
+    }
+
+    /// Identifiers of the tables and streams with changes.
+    pub fn relations(&self) -> impl Iterator<Item = u32> {
+        self.overlays.keys().chain(self.streams.keys()).copied()
+    }
+
+    /// As [`Self::commit`]; `altered` gives the newest definition of a table that the transaction
+    /// itself altered. 40001 if another one altered or dropped a table meanwhile.
+    pub async fn commit_over(
+        self,
+        altered: impl Fn(u32) -> Option<Arc<TableLayout>>,
+    ) -> Result<LogPosition> {
         let base = self.base.unwrap_or_default();
         // The view shares the layers: without it, they are merged in place.
         drop(self.view);
@@ -137,9 +176,11 @@ impl Transaction {
             .into_iter()
             .filter_map(|(oid, overlay)| {
                 let layer = overlay.flatten();
-                let layout = Arc::clone(self.layouts.get(&oid)?);
+                let known = Arc::clone(self.layouts.get(&oid)?);
+                let own = altered(oid);
                 (!layer.is_empty()).then(|| TableChanges {
-                    layout,
+                    known_version: own.is_none().then(|| known.version()),
+                    layout: own.unwrap_or(known),
                     changes: Arc::new(layer),
                 })
             })

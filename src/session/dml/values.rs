@@ -17,6 +17,7 @@ use super::plan::{Planning, item, parse_expression, select_of, template};
 use super::text::parse_text;
 use crate::catalog::definition::ColumnDefinition;
 use crate::error::{Error, Result, sqlstate};
+use crate::session::Parameter;
 use crate::types::SqlType;
 
 /// Expressions that one query evaluates.
@@ -36,14 +37,14 @@ pub(super) enum Cell {
     /// `true`
     Boolean(bool),
     /// `$1`
-    Parameter(ScalarValue),
+    Parameter(Parameter),
     /// anything that needs evaluation
     Expression(Box<Expr>),
 }
 
 impl Cell {
     /// What an expression is.
-    pub fn of(expr: &Expr, parameters: &[ScalarValue]) -> Result<Self> {
+    pub fn of(expr: &Expr, parameters: &[Parameter]) -> Result<Self> {
         Ok(match expr {
             Expr::Nested(inner) => Self::of(inner, parameters)?,
             Expr::Identifier(name)
@@ -83,7 +84,7 @@ impl Cell {
     }
 }
 
-fn parameter(id: &str, parameters: &[ScalarValue]) -> Result<ScalarValue> {
+fn parameter(id: &str, parameters: &[Parameter]) -> Result<Parameter> {
     id.strip_prefix('$')
         .and_then(|digits| digits.parse::<usize>().ok())
         .and_then(|number| parameters.get(number.checked_sub(1)?))
@@ -168,9 +169,14 @@ fn column_of(
     let parts = cells
         .iter()
         .map(|cell| match cell {
-            Cell::Parameter(value) => {
-                let field = Arc::new(Field::new("value", value.data_type(), true));
-                assign(&value.to_array()?, &field, column, Origin::Literal)
+            Cell::Parameter(parameter) => {
+                let field = Arc::new(parameter.sql_type.to_field("value", true));
+                assign(
+                    &parameter.value.to_array()?,
+                    &field,
+                    column,
+                    Origin::Literal,
+                )
             }
             Cell::Expression(expr) => {
                 let (value, field) = evaluated

@@ -27,6 +27,7 @@ pub mod patterns;
 mod plain;
 mod regexes;
 pub(crate) mod rounding;
+pub mod sized;
 pub(crate) mod sums;
 pub(crate) mod texts;
 pub mod times;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(uuids::functions());
     functions.extend(characters::functions());
     functions.extend(version::functions());
+    functions.extend(sized::functions());
     functions.push(rounding::round());
     functions.push(numerics::to_bare_numeric());
     functions.push(array_or_empty::array_or_empty());

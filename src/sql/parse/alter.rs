@@ -2,13 +2,13 @@
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::create::{checked, option_list, option_name};
+use super::create::{added_column, checked, expectation, option_list, option_name, watermark};
 use super::{accept_kind, if_exists, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
 use crate::sql::options::{self, Targets};
-use crate::sql::statement::{ObjectKind, Statement};
+use crate::sql::statement::{AlterAction, ObjectKind, Statement};
 
 /// Kinds that PostgreSQL drops, alters or comments on and that do not exist here.
 const OTHER_KINDS: &[&str] = &[
@@ -62,15 +62,27 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
     })
 }
 
-/// `ALTER kind name SET (…) | RESET (…) | RENAME TO n`, `ALTER SECRET name AS '…'`
+/// `ALTER kind name SET (…) | RESET (…) | RENAME TO n | action, …`, `ALTER SECRET name AS '…'`
 pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("ALTER")?;
     let kind = kind(cursor, "ALTER")?;
-    if cursor.sees("IF EXISTS") {
-        return Err(unsupported(cursor, "ALTER … IF EXISTS"));
-    }
+    let position = cursor.position();
+    let if_exists = if_exists(cursor);
     cursor.accept("ONLY");
     let name = cursor.object_name()?;
+    if matches!(kind, ObjectKind::Stream | ObjectKind::Table) && sees_action(cursor) {
+        return Ok(Statement::AlterRelation {
+            kind,
+            name,
+            if_exists,
+            actions: cursor.comma_separated(action)?,
+        });
+    }
+    if if_exists {
+        return Err(
+            Error::unsupported("IF EXISTS is not supported in this ALTER").position(position),
+        );
+    }
     if kind == ObjectKind::Secret && cursor.accept("AS") {
         let value = cursor.string()?;
         return Ok(Statement::AlterSecret { name, value });
@@ -110,6 +122,115 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
         });
     }
     Err(unknown_action(cursor))
+}
+
+/// What follows changes columns, watermark or expectations.
+fn sees_action(cursor: &Cursor) -> bool {
+    ["ADD", "DROP", "ALTER"]
+        .iter()
+        .any(|words| cursor.sees(words))
+        || (cursor.sees("RENAME") && !cursor.sees("RENAME TO"))
+}
+
+/// One action of `ALTER STREAM|TABLE`.
+fn action(cursor: &mut Cursor) -> Result<AlterAction> {
+    match cursor.accept_one(&["ADD", "DROP", "ALTER", "RENAME"]) {
+        Some("ADD") => add(cursor),
+        Some("DROP") => drop_part(cursor),
+        Some("ALTER") => alter_part(cursor),
+        Some(_) => {
+            cursor.accept("COLUMN");
+            let name = cursor.identifier()?;
+            cursor.expect("TO")?;
+            let new_name = cursor.identifier()?;
+            let sent_as = match cursor.accept("FROM") {
+                true => Some(cursor.string()?),
+                false => None,
+            };
+            Ok(AlterAction::RenameColumn {
+                name,
+                new_name,
+                sent_as,
+            })
+        }
+        None => Err(unknown_action(cursor)),
+    }
+}
+
+fn add(cursor: &mut Cursor) -> Result<AlterAction> {
+    if cursor.accept("CONSTRAINT") {
+        let name = cursor.identifier()?;
+        if !cursor.sees("EXPECT") {
+            return Err(unsupported(cursor, "ADD CONSTRAINT without EXPECT")
+                .hint("Write ADD CONSTRAINT name EXPECT (condition) [ON VIOLATION DROP ROW]."));
+        }
+        return expectation(cursor, name).map(AlterAction::AddExpectation);
+    }
+    if cursor.sees("WATERMARK FOR") {
+        return watermark(cursor).map(|w| AlterAction::SetWatermark(Some(w)));
+    }
+    for words in ["PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN KEY", "EXCLUDE"] {
+        if cursor.sees(words) {
+            return Err(unsupported(cursor, &format!("ALTER … ADD {words}")));
+        }
+    }
+    cursor.accept("COLUMN");
+    let if_not_exists = super::if_not_exists(cursor);
+    Ok(AlterAction::AddColumn {
+        column: added_column(cursor)?,
+        if_not_exists,
+    })
+}
+
+fn drop_part(cursor: &mut Cursor) -> Result<AlterAction> {
+    if cursor.accept("WATERMARK") {
+        return Ok(AlterAction::SetWatermark(None));
+    }
+    let is_constraint = cursor.accept("CONSTRAINT");
+    if !is_constraint {
+        cursor.accept("COLUMN");
+    }
+    let if_exists = if_exists(cursor);
+    let name = cursor.identifier()?;
+    let cascade = cursor.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");
+    Ok(match is_constraint {
+        true => AlterAction::DropConstraint { name, if_exists },
+        false => AlterAction::DropColumn {
+            name,
+            if_exists,
+            cascade,
+        },
+    })
+}
+
+fn alter_part(cursor: &mut Cursor) -> Result<AlterAction> {
+    if cursor.sees("WATERMARK FOR") {
+        return watermark(cursor).map(|w| AlterAction::SetWatermark(Some(w)));
+    }
+    cursor.accept("COLUMN");
+    let name = cursor.identifier()?;
+    let words = [
+        "SET NOT NULL",
+        "DROP NOT NULL",
+        "SET DEFAULT",
+        "DROP DEFAULT",
+    ];
+    match cursor.accept_one(&words) {
+        Some("SET NOT NULL") => Ok(AlterAction::SetNullable(name, false)),
+        Some("DROP NOT NULL") => Ok(AlterAction::SetNullable(name, true)),
+        Some("SET DEFAULT") => {
+            let start = cursor.offset();
+            cursor.expression()?;
+            let default = Some(cursor.text_from(start));
+            Ok(AlterAction::SetDefault(name, default))
+        }
+        Some(_) => Ok(AlterAction::SetDefault(name, None)),
+        None if cursor.sees("TYPE") || cursor.sees("SET DATA TYPE") => {
+            Err(unsupported(cursor, "changing the type of a column")
+                .hint("Add a column of the new type, and drop this one."))
+        }
+        None => Err(cursor.expected("SET NOT NULL, DROP NOT NULL, SET DEFAULT or DROP DEFAULT")),
+    }
 }
 
 fn unknown_action(cursor: &Cursor) -> Error {

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{query, statement, unsupported};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
-use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, Statement};
+use crate::sql::statement::{CopyFormat, CopyStatement, CopyTarget, ForceQuote, Statement};
 
 /// Options as written; defaults depend on the format, which may come last.
 #[derive(Default)]
@@ -14,6 +14,8 @@ struct Given {
     delimiter: Option<u8>,
     null: Option<String>,
     header: bool,
+    header_match: bool,
+    force_quote: Option<ForceQuote>,
     quote: Option<u8>,
     escape: Option<u8>,
 }
@@ -117,16 +119,24 @@ fn listed_option(cursor: &mut Cursor, given: &mut Given) -> Result<()> {
         "quote" => given.quote = Some(byte(cursor, "quote")?),
         "escape" => given.escape = Some(byte(cursor, "escape")?),
         "header" | "freeze" => {
+            let is_match = name == "header" && cursor.accept("MATCH");
             let on = match cursor.peek() {
                 Token::Comma | Token::RParen => true,
                 _ => truth(cursor)?,
             };
             if name == "header" {
                 given.header = on;
+                given.header_match = is_match;
             }
         }
         "encoding" => encoding(cursor)?,
-        "force_quote" | "force_not_null" | "force_null" => {
+        "force_quote" => {
+            given.force_quote = Some(match cursor.accept_token(&Token::Mul) {
+                true => ForceQuote::All,
+                false => ForceQuote::Columns(cursor.column_names()?),
+            });
+        }
+        "force_not_null" | "force_null" => {
             return Err(
                 Error::unsupported(format!("COPY option {name} is not supported"))
                     .position(position),
@@ -194,7 +204,7 @@ fn truth(cursor: &mut Cursor) -> Result<bool> {
         },
         _ => {
             return match word_or_string(cursor)?.as_str() {
-                "true" | "on" | "match" => Ok(true),
+                "true" | "on" => Ok(true),
                 "false" | "off" => Ok(false),
                 _ => Err(cursor.expected("true or false")),
             };
@@ -253,6 +263,18 @@ fn finish(target: CopyTarget, from_stdin: bool, given: Given) -> Result<CopyStat
     if !csv && given.quote.is_some() {
         return Err(Error::unsupported("COPY quote available only in CSV mode"));
     }
+    if given.header_match && !from_stdin {
+        return Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            "cannot use \"match\" with HEADER in COPY TO",
+        ));
+    }
+    if given.force_quote.is_some() && (!csv || from_stdin) {
+        return Err(Error::unsupported(match csv {
+            true => "COPY force quote only available using COPY TO",
+            false => "COPY force quote available only in CSV mode",
+        }));
+    }
     if !csv && given.escape.is_some() {
         return Err(Error::unsupported("COPY escape available only in CSV mode"));
     }
@@ -273,6 +295,8 @@ fn finish(target: CopyTarget, from_stdin: bool, given: Given) -> Result<CopyStat
             .null
             .unwrap_or_else(|| if csv { String::new() } else { "\\N".to_owned() }),
         header: given.header,
+        header_match: given.header_match,
+        force_quote: given.force_quote.unwrap_or(ForceQuote::Columns(Vec::new())),
         quote,
         escape: given.escape.unwrap_or(quote),
     })

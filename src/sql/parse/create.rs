@@ -4,19 +4,19 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{if_not_exists, skip_rest, unsupported};
+use super::{if_not_exists, skip_rest, unsupported, view_query};
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
 };
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
-use crate::sql::data_types::{folded, sql_type};
+use crate::sql::data_types::{folded, sql_type, text_type};
 use crate::sql::interval;
 use crate::sql::options::{self, Targets};
 use crate::sql::statement::{
-    CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, Statement,
+    CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, DelayUnit, Statement,
 };
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 
 /// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
 const DEFAULT_PRECEDENCE: u8 = 40;
@@ -107,7 +107,7 @@ fn unknown_kind(cursor: &Cursor) -> Error {
 #[derive(Default)]
 struct Body {
     columns: Vec<ColumnDefinition>,
-    watermark: Option<WatermarkDefinition>,
+    watermark: Option<(WatermarkDefinition, DelayUnit)>,
     expectations: Vec<ExpectationDefinition>,
     primary_key: Vec<String>,
 }
@@ -133,7 +133,7 @@ fn stream(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
         if_not_exists,
         or_replace,
         columns: body.columns,
-        watermark: body.watermark,
+        watermark: body.watermark.map(|(watermark, _)| watermark),
         expectations: body.expectations,
         connector,
         options: checked(target, given)?,
@@ -188,7 +188,7 @@ fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement>
     let column_names = optional_column_names(cursor)?;
     let given = with_options(cursor)?;
     cursor.expect("AS")?;
-    let (query, query_text) = cursor.query()?;
+    let (query, query_text) = view_query(cursor)?;
     if cursor.sees("WITH NO DATA") {
         return Err(unsupported(cursor, "WITH NO DATA"));
     }
@@ -211,7 +211,7 @@ fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
     let name = cursor.object_name()?;
     let column_names = optional_column_names(cursor)?;
     cursor.expect("AS")?;
-    let (query, query_text) = cursor.query()?;
+    let (query, query_text) = view_query(cursor)?;
     if cursor.sees("WITH") {
         return Err(unsupported(cursor, "WITH CHECK OPTION"));
     }
@@ -322,7 +322,7 @@ fn primary_key(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
 
 fn two_keys(cursor: &Cursor) -> Error {
     Error::new(
-        sqlstate::INVALID_OBJECT_DEFINITION,
+        sqlstate::INVALID_TABLE_DEFINITION,
         "multiple primary keys are not allowed",
     )
     .position(cursor.position())
@@ -330,13 +330,15 @@ fn two_keys(cursor: &Cursor) -> Error {
 
 fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
     let name = cursor.identifier()?;
+    let (sql_type, text_type) = declared_type(cursor)?;
     let mut column = ColumnDefinition {
-        sql_type: data_type(cursor)?,
+        sql_type,
         name,
         nullable: true,
         default: None,
         metadata_from: None,
         comment: None,
+        text_type,
     };
     loop {
         if cursor.accept("NOT NULL") {
@@ -371,9 +373,32 @@ fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
     Ok(())
 }
 
+/// The column of `ADD COLUMN`.
+pub(super) fn added_column(cursor: &mut Cursor) -> Result<ColumnDefinition> {
+    let position = cursor.position();
+    let mut body = Body::default();
+    column(cursor, &mut body)?;
+    if !body.primary_key.is_empty() {
+        return Err(
+            Error::unsupported("a primary key cannot be added to a table")
+                .hint("Create a new table with the key, and INSERT the rows into it.")
+                .position(position),
+        );
+    }
+    body.columns
+        .pop()
+        .ok_or_else(|| Error::internal("a column that is none"))
+}
+
 /// A type; `STRUCT<…>` is ours, the rest sqlparser's.
 pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
+    declared_type(cursor).map(|(sql_type, _)| sql_type)
+}
+
+/// As [`data_type`], with what else a text column's declaration says.
+fn declared_type(cursor: &mut Cursor) -> Result<(SqlType, Option<TextType>)> {
     let position = cursor.position();
+    let mut declared = None;
     let mut result = if cursor.accept("STRUCT") {
         cursor.expect_token(&Token::Lt)?;
         let fields = cursor.comma_separated(|c| {
@@ -385,24 +410,26 @@ pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
         SqlType::Struct(fields)
     } else {
         let parsed = cursor.run(Parser::parse_data_type)?;
+        declared = text_type(&parsed).map_err(|e| e.position(position))?;
         sql_type(&parsed).map_err(|e| e.position(position))?
     };
     // `STRUCT<…>[]`; sqlparser takes the brackets of its own types.
     while cursor.accept_token(&Token::LBracket) {
         cursor.expect_token(&Token::RBracket)?;
         result = SqlType::Array(Box::new(result));
+        declared = None;
     }
-    Ok(result)
+    Ok((result, declared))
 }
 
 /// `WATERMARK FOR column AS column [- delay]`
-fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
+pub(super) fn watermark(cursor: &mut Cursor) -> Result<(WatermarkDefinition, DelayUnit)> {
     cursor.expect("WATERMARK FOR")?;
     let column = cursor.identifier()?;
     cursor.expect("AS")?;
     let position = cursor.position();
     let expression = cursor.expression()?;
-    let delay_us = watermark_delay(&column, &expression).ok_or_else(|| {
+    let (delay_us, unit) = watermark_delay(&column, &expression).ok_or_else(|| {
         Error::new(
             sqlstate::INVALID_OBJECT_DEFINITION,
             format!("watermark for \"{column}\" must be the column less a constant delay"),
@@ -412,13 +439,13 @@ fn watermark(cursor: &mut Cursor) -> Result<WatermarkDefinition> {
         ))
         .position(position)
     })?;
-    Ok(WatermarkDefinition { column, delay_us })
+    Ok((WatermarkDefinition { column, delay_us }, unit))
 }
 
-fn watermark_delay(column: &str, expression: &Expr) -> Option<i64> {
+fn watermark_delay(column: &str, expression: &Expr) -> Option<(i64, DelayUnit)> {
     let is_column = |e: &Expr| matches!(e, Expr::Identifier(i) if folded(i) == column);
-    let delay = match expression {
-        e if is_column(e) => 0,
+    let (delay, unit) = match expression {
+        e if is_column(e) => (0, DelayUnit::None),
         Expr::Nested(inner) => return watermark_delay(column, inner),
         Expr::BinaryOp {
             left,
@@ -427,18 +454,18 @@ fn watermark_delay(column: &str, expression: &Expr) -> Option<i64> {
         } if is_column(left) => match right.as_ref() {
             // Event times that are integers have a delay in their own unit.
             Expr::Value(v) => match &v.value {
-                ast::Value::Number(n, _) => n.to_string().parse().ok()?,
-                _ => interval::expression_us(right)?,
+                ast::Value::Number(n, _) => (n.to_string().parse().ok()?, DelayUnit::Number),
+                _ => (interval::expression_us(right)?, DelayUnit::Interval),
             },
-            other => interval::expression_us(other)?,
+            other => (interval::expression_us(other)?, DelayUnit::Interval),
         },
         _ => return None,
     };
-    (delay >= 0).then_some(delay)
+    (delay >= 0).then_some((delay, unit))
 }
 
 /// `EXPECT (condition) [ON VIOLATION DROP ROW | FAIL UPDATE | KEEP ROW]`
-fn expectation(cursor: &mut Cursor, name: String) -> Result<ExpectationDefinition> {
+pub(super) fn expectation(cursor: &mut Cursor, name: String) -> Result<ExpectationDefinition> {
     cursor.expect("EXPECT")?;
     cursor.expect_token(&Token::LParen)?;
     let start = cursor.offset();
@@ -487,8 +514,8 @@ fn check_body(cursor: &Cursor, mut body: Body) -> Result<Body> {
             })?;
         column.nullable = false;
     }
-    if let Some(watermark) = &body.watermark {
-        check_watermark(&body.columns, watermark)?;
+    if let Some((watermark, unit)) = &body.watermark {
+        check_watermark(&body.columns, watermark, *unit)?;
     }
     Ok(body)
 }
@@ -500,7 +527,11 @@ fn duplicate_column(name: &str) -> Error {
     )
 }
 
-fn check_watermark(columns: &[ColumnDefinition], watermark: &WatermarkDefinition) -> Result<()> {
+fn check_watermark(
+    columns: &[ColumnDefinition],
+    watermark: &WatermarkDefinition,
+    unit: DelayUnit,
+) -> Result<()> {
     let name = &watermark.column;
     let column = columns.iter().find(|c| c.name == *name).ok_or_else(|| {
         Error::new(
@@ -509,7 +540,9 @@ fn check_watermark(columns: &[ColumnDefinition], watermark: &WatermarkDefinition
         )
     })?;
     match column.sql_type {
-        SqlType::Timestamp | SqlType::TimestampTz | SqlType::Integer | SqlType::BigInt => Ok(()),
+        SqlType::Timestamp | SqlType::TimestampTz | SqlType::Integer | SqlType::BigInt => {
+            unit.check(column)
+        }
         ref other => Err(Error::new(
             sqlstate::DATATYPE_MISMATCH,
             format!("watermark column \"{name}\" is of type {other}"),

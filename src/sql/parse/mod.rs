@@ -10,6 +10,7 @@ mod create;
 mod cursors;
 mod run;
 mod settings;
+mod with;
 
 use std::ops::ControlFlow;
 
@@ -22,6 +23,8 @@ use crate::sql::cursor::Cursor;
 use crate::sql::names;
 use crate::sql::source::Source;
 use crate::sql::statement::{ObjectKind, Statement};
+
+pub(crate) use with::{change_of, changes_rows};
 
 /// Statements that do nothing here, by their first words, with their command tags.
 const NO_OPERATIONS: &[(&str, &str)] = &[
@@ -142,23 +145,10 @@ pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
     let position = cursor.position();
     let (mut query, _) = cursor.query()?;
     refuse_reserved_relation(cursor, &query)?;
-    if let ast::SetExpr::Insert(ast::Statement::Insert(insert)) = query.body.as_mut()
-        && let Some(source) = insert.source.as_mut()
-    {
-        put_with(source, query.with.take());
-        return Ok(Statement::Insert(Box::new(insert.clone())));
+    if let Some(change) = with::change_of(&mut query, position)? {
+        return Ok(change);
     }
     match query.body.as_ref() {
-        ast::SetExpr::Insert(_)
-        | ast::SetExpr::Update(_)
-        | ast::SetExpr::Delete(_)
-        | ast::SetExpr::Merge(_) => {
-            return Err(
-                Error::unsupported("WITH before UPDATE, DELETE or MERGE is not supported")
-                    .hint("Put the query of the WITH into FROM or USING.")
-                    .position(position),
-            );
-        }
         ast::SetExpr::Select(select) if select.into.is_some() => {
             return Err(Error::unsupported("SELECT INTO is not supported")
                 .hint("Use CREATE TABLE … AS SELECT ….")
@@ -169,14 +159,22 @@ pub(crate) fn query(cursor: &mut Cursor) -> Result<Statement> {
     Ok(Statement::Query(query))
 }
 
-/// `WITH … INSERT INTO t SELECT …` is `INSERT INTO t WITH … SELECT …`.
-fn put_with(source: &mut ast::Query, with: Option<ast::With>) {
-    let Some(mut with) = with else { return };
-    if let Some(own) = source.with.take() {
-        with.recursive |= own.recursive;
-        with.cte_tables.extend(own.cte_tables);
+/// The query of a view: one that changes rows is none.
+pub(crate) fn view_query(cursor: &mut Cursor) -> Result<(Box<ast::Query>, String)> {
+    let first = cursor.word_at(0).unwrap_or_default();
+    if matches!(first.as_str(), "INSERT" | "UPDATE" | "DELETE" | "MERGE") {
+        return Err(cursor.unexpected());
     }
-    source.with = Some(with);
+    let position = cursor.position();
+    let (query, text) = cursor.query()?;
+    let mut ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+    if with::changes_rows(&query) || ctes.any(|cte| with::changes_rows(&cte.query)) {
+        return Err(
+            Error::unsupported("views must not contain data-modifying statements in WITH")
+                .position(position),
+        );
+    }
+    Ok((query, text))
 }
 
 /// sqlparser takes any word for a relation; PostgreSQL wants quotes around a reserved one.

@@ -19,7 +19,8 @@ pub(super) fn run(cursor: &mut Cursor) -> Result<Statement> {
         Some("START") if cursor.sees("START TRANSACTION") => settings::transaction(cursor),
         Some("START") => {
             cursor.advance();
-            Ok(Statement::Start(runnable(cursor)?))
+            let what = runnable(cursor)?;
+            Ok(Statement::Start(what, within(cursor)?))
         }
         Some("STOP") => {
             cursor.advance();

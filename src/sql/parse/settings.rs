@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::accept_kind;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sql::cursor::Cursor;
 use crate::sql::statement::{ObjectKind, Statement};
 
@@ -249,8 +249,8 @@ pub(super) fn transaction(cursor: &mut Cursor) -> Result<Statement> {
         if cursor.sees("PREPARED") {
             return Err(super::unsupported(cursor, "COMMIT PREPARED"));
         }
-        end_of_transaction(cursor)?;
-        return Ok(Statement::Commit);
+        let chain = end_of_transaction(cursor)?;
+        return Ok(Statement::Commit { chain });
     }
     if cursor.accept("SAVEPOINT") {
         return cursor.identifier().map(Statement::Savepoint);
@@ -270,16 +270,12 @@ pub(super) fn transaction(cursor: &mut Cursor) -> Result<Statement> {
         cursor.accept("SAVEPOINT");
         return cursor.identifier().map(Statement::RollbackToSavepoint);
     }
-    end_of_transaction(cursor)?;
-    Ok(Statement::Rollback)
+    let chain = end_of_transaction(cursor)?;
+    Ok(Statement::Rollback { chain })
 }
 
-/// `[WORK | TRANSACTION] [AND NO CHAIN]`
-fn end_of_transaction(cursor: &mut Cursor) -> Result<()> {
+/// `[WORK | TRANSACTION] [AND [NO] CHAIN]`
+fn end_of_transaction(cursor: &mut Cursor) -> Result<bool> {
     cursor.accept_one(&["WORK", "TRANSACTION"]);
-    if cursor.sees("AND CHAIN") {
-        return Err(Error::unsupported("AND CHAIN is not supported").position(cursor.position()));
-    }
-    cursor.accept("AND NO CHAIN");
-    Ok(())
+    Ok(cursor.accept_one(&["AND NO CHAIN", "AND CHAIN"]) == Some("AND CHAIN"))
 }

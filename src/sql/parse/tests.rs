@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use super::parse;
-use crate::catalog::definition::{EmitMode, OnViolation, OptionValue};
+use crate::catalog::definition::{EmitMode, OnViolation, OptionValue, WatermarkDefinition};
 use crate::sql::statement::*;
 use crate::types::SqlType;
 
@@ -226,13 +226,106 @@ fn drops_alters_comments() {
 }
 
 #[test]
+fn alterations() {
+    let name = || "a".to_owned();
+    for (sql, expected) in [
+        (
+            "DROP a CASCADE",
+            AlterAction::DropColumn {
+                name: name(),
+                if_exists: false,
+                cascade: true,
+            },
+        ),
+        (
+            "DROP COLUMN IF EXISTS a",
+            AlterAction::DropColumn {
+                name: name(),
+                if_exists: true,
+                cascade: false,
+            },
+        ),
+        (
+            "RENAME a TO \"B\" FROM 'x'",
+            AlterAction::RenameColumn {
+                name: name(),
+                new_name: "B".into(),
+                sent_as: Some("x".into()),
+            },
+        ),
+        (
+            "ALTER a SET NOT NULL",
+            AlterAction::SetNullable(name(), false),
+        ),
+        (
+            "ALTER COLUMN a DROP NOT NULL",
+            AlterAction::SetNullable(name(), true),
+        ),
+        (
+            "ALTER a SET DEFAULT 1 + 2",
+            AlterAction::SetDefault(name(), Some("1 + 2".into())),
+        ),
+        (
+            "ALTER a DROP DEFAULT",
+            AlterAction::SetDefault(name(), None),
+        ),
+        ("DROP WATERMARK", AlterAction::SetWatermark(None)),
+        (
+            "ALTER WATERMARK FOR a AS a - 5",
+            AlterAction::SetWatermark(Some((
+                WatermarkDefinition {
+                    column: name(),
+                    delay_us: 5,
+                },
+                DelayUnit::Number,
+            ))),
+        ),
+        (
+            "DROP CONSTRAINT a",
+            AlterAction::DropConstraint {
+                name: name(),
+                if_exists: false,
+            },
+        ),
+    ] {
+        let statement = one(&format!("ALTER STREAM IF EXISTS s {sql}, DROP b"));
+        let Statement::AlterRelation {
+            kind: ObjectKind::Stream,
+            if_exists: true,
+            actions,
+            ..
+        } = statement
+        else {
+            panic!("{sql}: {statement:?}");
+        };
+        assert_eq!(actions.len(), 2, "{sql}");
+        assert_eq!(actions[0], expected, "{sql}");
+    }
+    let Statement::AlterRelation { actions, .. } =
+        one("ALTER TABLE t ADD IF NOT EXISTS c varchar(5) NOT NULL DEFAULT 'x'")
+    else {
+        panic!("an ALTER");
+    };
+    let AlterAction::AddColumn {
+        column,
+        if_not_exists: true,
+    } = &actions[0]
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(column.type_name(), "character varying(5)");
+    assert!(!column.nullable);
+    assert_eq!(column.default.as_deref(), Some("'x'"));
+}
+
+#[test]
 fn running() {
     let minute = Some(Duration::from_secs(60));
     for (sql, expected) in [
-        ("START ALL", Statement::Start(None)),
+        ("START ALL", Statement::Start(None, None)),
         (
             "START PIPELINE p",
-            Statement::Start(Some((ObjectKind::Pipeline, "p".into()))),
+            Statement::Start(Some((ObjectKind::Pipeline, "p".into())), None),
         ),
         (
             "STOP MATERIALIZED VIEW v WITHIN INTERVAL '60 seconds'",
@@ -383,10 +476,13 @@ fn transactions() {
             "START TRANSACTION READ WRITE NOT DEFERRABLE",
             Statement::Begin { read_only: false },
         ),
-        ("COMMIT WORK", Statement::Commit),
-        ("END", Statement::Commit),
-        ("ROLLBACK AND NO CHAIN", Statement::Rollback),
-        ("ABORT TRANSACTION", Statement::Rollback),
+        ("COMMIT WORK", Statement::Commit { chain: false }),
+        ("END AND CHAIN", Statement::Commit { chain: true }),
+        (
+            "ROLLBACK AND NO CHAIN",
+            Statement::Rollback { chain: false },
+        ),
+        ("ABORT TRANSACTION", Statement::Rollback { chain: false }),
         ("SAVEPOINT \"S\"", Statement::Savepoint("S".into())),
         (
             "RELEASE SAVEPOINT s",
@@ -630,12 +726,6 @@ fn errors_have_state_and_position() {
             13,
         ),
         (
-            "ALTER TABLE t ADD COLUMN c int",
-            "0A000",
-            "ALTER … ADD is not supported",
-            15,
-        ),
-        (
             "CREATE STREAM s (a NUMERIC(50))",
             "22023",
             "NUMERIC precision 50 must be between 1 and 38",
@@ -673,10 +763,24 @@ fn errors_of_definitions() {
     for (sql, state) in [
         ("CREATE STREAM s (a int PRIMARY KEY)", "42P17"),
         ("CREATE TABLE t (a int, a int)", "42701"),
+        (
+            "CREATE STREAM s (a bigint, WATERMARK FOR a AS a - INTERVAL '1 hour')",
+            "42883",
+        ),
+        (
+            "CREATE STREAM s (a timestamp, WATERMARK FOR a AS a - 7)",
+            "42883",
+        ),
+        ("CREATE VIEW v AS DELETE FROM t", "42601"),
+        ("ALTER TABLE t ALTER COLUMN a TYPE bigint", "0A000"),
+        ("ALTER TABLE t ADD PRIMARY KEY (a)", "0A000"),
+        ("ALTER TABLE t ADD COLUMN a int PRIMARY KEY", "0A000"),
+        ("ALTER VIEW v ADD COLUMN a int", "0A000"),
+        ("CREATE TABLE t (a varchar(0))", "22023"),
         ("CREATE TABLE t (a int, PRIMARY KEY (b))", "42703"),
         (
             "CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))",
-            "42P17",
+            "42P16",
         ),
         ("CREATE STREAM s (a int, WATERMARK FOR b AS b)", "42703"),
         ("CREATE STREAM s (a text, WATERMARK FOR a AS a)", "42804"),

@@ -1,0 +1,446 @@
+//! How a relation that was altered still reads what it stored before.
+//!
+//! ```text
+//!   ALTER …        columns shown     stored (only ever grows)       a row stored before
+//!   (created)      a  b              a  b                           1  x
+//!   ADD c          a  b  c           a  b  c                        1  x  (c's missing value)
+//!   DROP b         a  c              a  b† c                        1     …
+//!   RENAME a TO k  k  c              a  b† c                        1     …
+//! ```
+//!
+//! Rows lie on disk under the names of the stored columns, which are never reused, so that no
+//! ALTER rewrites them. Whatever was planned before an ALTER (a running view, say) goes on with the
+//! columns of its [`Version`]. Absent: types that change; a stored column keeps its type.
+
+use datafusion::arrow::datatypes::SchemaRef;
+use serde::{Deserialize, Serialize};
+
+use super::definition::{CatalogObject, ColumnDefinition, Definition, columns_schema};
+use crate::error::{Error, Result, sqlstate};
+
+/// What `ALTER` made of a relation's columns; empty for one that never was altered.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Shape {
+    /// Every column that the relation ever had, oldest first.
+    stored: Vec<StoredColumn>,
+    /// The place in `stored` of each present column, ascending.
+    shown: Vec<usize>,
+    /// How many of `stored` were there at the creation.
+    original: usize,
+    /// What the relation looked like before each change, oldest first.
+    versions: Vec<Version>,
+    /// Set in a relation that [`CatalogObject::at_version`] gave.
+    #[serde(skip)]
+    shown_version: Option<usize>,
+}
+
+/// A column as rows are stored under it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredColumn {
+    /// Its name in stored rows, its own for ever.
+    pub name: String,
+    /// It is no longer shown.
+    pub dropped: bool,
+    /// What rows stored before it was added hold, in the text form of its type; `None`: NULL.
+    pub missing: Option<String>,
+    /// The name under which a connector's records carry it, where that is not its present one.
+    pub sent_as: Option<String>,
+    /// The column as it was when it was added.
+    pub definition: ColumnDefinition,
+}
+
+/// A relation's columns at an earlier time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Version {
+    columns: Vec<ColumnDefinition>,
+    shown: Vec<usize>,
+}
+
+impl Shape {
+    /// Never altered.
+    pub fn is_original(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    /// Keeps what the relation looks like now as a version, before a change.
+    fn remember(&mut self, columns: &[ColumnDefinition]) {
+        if self.is_original() {
+            self.original = columns.len();
+            self.shown = (0..columns.len()).collect();
+            let stored = |column: &ColumnDefinition| StoredColumn {
+                name: column.name.clone(),
+                dropped: false,
+                missing: None,
+                sent_as: None,
+                definition: column.clone(),
+            };
+            self.stored = columns.iter().map(stored).collect();
+        }
+        self.versions.push(Version {
+            columns: columns.to_vec(),
+            shown: self.shown.clone(),
+        });
+    }
+
+    /// A name that no stored column has or had.
+    fn unused_name(&self, wanted: &str) -> String {
+        let is_taken = |name: &str| self.stored.iter().any(|c| c.name == name);
+        if !is_taken(wanted) {
+            return wanted.to_owned();
+        }
+        (self.stored.len()..)
+            .map(|n| format!("{wanted}#{n}"))
+            .find(|name| !is_taken(name))
+            .expect("some number is free")
+    }
+}
+
+impl Definition {
+    /// Columns and shape, for the kinds whose columns can be altered.
+    fn columns_and_shape(&mut self) -> Option<(&mut Vec<ColumnDefinition>, &mut Shape)> {
+        match self {
+            Self::Stream(d) => Some((&mut d.columns, &mut d.shape)),
+            Self::Table(d) => Some((&mut d.columns, &mut d.shape)),
+            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) => None,
+        }
+    }
+}
+
+impl CatalogObject {
+    fn shape(&self) -> Option<&Shape> {
+        match &self.definition {
+            Definition::Stream(d) => Some(&d.shape),
+            Definition::Table(d) => Some(&d.shape),
+            Definition::MaterializedView(_) | Definition::View(_) | Definition::Sink(_) => None,
+        }
+        .filter(|shape| !shape.is_original())
+    }
+
+    /// How often its columns were altered.
+    pub fn version(&self) -> usize {
+        self.shape().map_or(0, |shape| shape.versions.len())
+    }
+
+    /// The relation as it was at a version: what was planned then goes on with these columns.
+    /// The rows are the same.
+    pub fn at_version(&self, version: usize) -> Self {
+        let mut object = self.clone();
+        let Some(then) = self.shape().and_then(|s| s.versions.get(version)).cloned() else {
+            return object;
+        };
+        let renamed = |name: &str| {
+            let now = self.columns().iter().position(|c| c.name == name)?;
+            let stored = self.stored_index(now);
+            let at = then.shown.iter().position(|s| *s == stored)?;
+            Some(then.columns[at].name.clone())
+        };
+        match &mut object.definition {
+            Definition::Stream(d) => {
+                let watermark = d.watermark.take();
+                d.watermark = watermark.and_then(|mut watermark| {
+                    watermark.column = renamed(&watermark.column)?;
+                    Some(watermark)
+                });
+            }
+            Definition::Table(d) => {
+                d.primary_key = d.primary_key.iter().filter_map(|n| renamed(n)).collect();
+            }
+            Definition::MaterializedView(_) | Definition::View(_) | Definition::Sink(_) => {}
+        }
+        if let Some((columns, shape)) = object.definition.columns_and_shape() {
+            *columns = then.columns;
+            shape.shown = then.shown;
+            shape.shown_version = Some(version);
+        }
+        object
+    }
+
+    /// The version that its columns are of: the newest, but for what [`Self::at_version`] gave.
+    pub fn shown_version(&self) -> usize {
+        let shown = self.shape().and_then(|shape| shape.shown_version);
+        shown.unwrap_or(self.version())
+    }
+
+    /// The place of a present column among the stored ones.
+    pub fn stored_index(&self, column: usize) -> usize {
+        self.shape().map_or(column, |shape| shape.shown[column])
+    }
+
+    /// The stored columns, oldest first; for a relation that never was altered its columns.
+    pub fn stored_columns(&self) -> Vec<StoredColumn> {
+        if let Some(shape) = self.shape() {
+            return shape.stored.clone();
+        }
+        let stored = |column: &ColumnDefinition| StoredColumn {
+            name: column.name.clone(),
+            dropped: false,
+            missing: None,
+            sent_as: None,
+            definition: column.clone(),
+        };
+        self.columns().iter().map(stored).collect()
+    }
+
+    /// How many of the stored columns were there at the creation.
+    pub fn original_columns(&self) -> usize {
+        self.shape()
+            .map_or(self.columns().len(), |shape| shape.original)
+    }
+
+    /// The relation with all stored columns in their places: present ones under their present
+    /// names, dropped ones under names that nobody can say. What pipelines read.
+    pub fn with_stored_columns(&self) -> Self {
+        self.with_columns_named(|at, stored, present| match present {
+            Some(column) => column.name.clone(),
+            None => unsayable(at, stored),
+        })
+    }
+
+    /// As [`Self::with_stored_columns`], under the names that a connector's records carry.
+    pub fn with_sent_columns(&self) -> Self {
+        self.with_columns_named(|at, stored, present| match (present, &stored.sent_as) {
+            (None, _) => unsayable(at, stored),
+            (Some(_), Some(sent)) => sent.clone(),
+            (Some(column), None) => column.name.clone(),
+        })
+    }
+
+    /// Schema of the present columns under the names that a connector's records carry.
+    pub fn sent_schema(&self) -> SchemaRef {
+        let stored = self.stored_columns();
+        let mut columns = self.columns().to_vec();
+        for (at, column) in columns.iter_mut().enumerate() {
+            if let Some(sent) = &stored[self.stored_index(at)].sent_as {
+                column.name.clone_from(sent);
+            }
+        }
+        columns_schema(&columns)
+    }
+
+    fn with_columns_named(
+        &self,
+        name: impl Fn(usize, &StoredColumn, Option<&ColumnDefinition>) -> String,
+    ) -> Self {
+        let mut object = self.clone();
+        let Some(shape) = self.shape() else {
+            return object;
+        };
+        let columns = shape.stored.iter().enumerate().map(|(at, stored)| {
+            let shown = shape.shown.iter().position(|s| *s == at);
+            let present = shown.map(|shown| &self.columns()[shown]);
+            let mut column = present.unwrap_or(&stored.definition).clone();
+            column.name = name(at, stored, present);
+            if present.is_none() {
+                column.nullable = true;
+                column.metadata_from = None;
+            }
+            column
+        });
+        let columns: Vec<_> = columns.collect();
+        if let Some((present, shape)) = object.definition.columns_and_shape() {
+            *present = columns;
+            shape.shown = (0..shape.stored.len()).collect();
+        }
+        object
+    }
+
+    /// `ADD COLUMN`; rows that are there hold `missing` (text form; `None`: NULL).
+    pub fn add_column(&mut self, column: ColumnDefinition, missing: Option<String>) -> Result<()> {
+        if self.columns().iter().any(|c| c.name == column.name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_COLUMN,
+                format!(
+                    "column \"{}\" of relation \"{}\" already exists",
+                    column.name, self.name
+                ),
+            ));
+        }
+        let (columns, shape) = self.alterable()?;
+        shape.shown.push(shape.stored.len());
+        shape.stored.push(StoredColumn {
+            name: shape.unused_name(&column.name),
+            dropped: false,
+            missing,
+            sent_as: None,
+            definition: column.clone(),
+        });
+        columns.push(column);
+        Ok(())
+    }
+
+    /// `DROP COLUMN`.
+    pub fn drop_column(&mut self, name: &str) -> Result<()> {
+        let at = self.column_named(name)?;
+        let (columns, shape) = self.alterable()?;
+        columns.remove(at);
+        let stored = shape.shown.remove(at);
+        shape.stored[stored].dropped = true;
+        Ok(())
+    }
+
+    /// `RENAME COLUMN name TO new_name [FROM sent_as]`.
+    pub fn rename_column(
+        &mut self,
+        name: &str,
+        new_name: &str,
+        sent_as: Option<String>,
+    ) -> Result<()> {
+        let at = self.column_named(name)?;
+        if self.columns().iter().any(|c| c.name == new_name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_COLUMN,
+                format!(
+                    "column \"{new_name}\" of relation \"{}\" already exists",
+                    self.name
+                ),
+            ));
+        }
+        let (columns, shape) = self.alterable()?;
+        columns[at].name = new_name.to_owned();
+        let stored = shape.shown[at];
+        shape.stored[stored].sent_as = sent_as;
+        Ok(())
+    }
+
+    /// `ALTER COLUMN … SET | DROP NOT NULL`.
+    pub fn set_nullable(&mut self, name: &str, nullable: bool) -> Result<()> {
+        let at = self.column_named(name)?;
+        let (columns, shape) = self.alterable()?;
+        columns[at].nullable = nullable;
+        if nullable {
+            // Whoever knows the column from before meets the NULLs too.
+            let stored = shape.shown[at];
+            for version in &mut shape.versions {
+                if let Some(at) = version.shown.iter().position(|s| *s == stored) {
+                    version.columns[at].nullable = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of a column; 42703 without one.
+    pub fn column_named(&self, name: &str) -> Result<usize> {
+        let at = self.columns().iter().position(|c| c.name == name);
+        at.ok_or_else(|| {
+            Error::new(
+                sqlstate::UNDEFINED_COLUMN,
+                format!(
+                    "column \"{name}\" of relation \"{}\" does not exist",
+                    self.name
+                ),
+            )
+        })
+    }
+
+    /// Columns and shape, with the present state kept as a version.
+    fn alterable(&mut self) -> Result<(&mut Vec<ColumnDefinition>, &mut Shape)> {
+        let name = self.name.clone();
+        let Some((columns, shape)) = self.definition.columns_and_shape() else {
+            return Err(Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
+                format!("the columns of \"{name}\" cannot be altered"),
+            ));
+        };
+        shape.remember(columns);
+        Ok((columns, shape))
+    }
+}
+
+/// A name for a dropped column: it starts with a character that no statement can hold.
+fn unsayable(at: usize, stored: &StoredColumn) -> String {
+    format!("\u{1}dropped {at} {}", stored.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::definition::TableDefinition;
+    use super::*;
+    use crate::types::SqlType;
+
+    fn column(name: &str) -> ColumnDefinition {
+        ColumnDefinition {
+            name: name.to_owned(),
+            sql_type: SqlType::BigInt,
+            nullable: true,
+            default: None,
+            metadata_from: None,
+            comment: None,
+            text_type: None,
+        }
+    }
+
+    fn table() -> CatalogObject {
+        CatalogObject {
+            name: "t".to_owned(),
+            oid: 20_000,
+            created_at_us: 0,
+            comment: None,
+            definition: Definition::Table(TableDefinition {
+                columns: vec![column("a"), column("b")],
+                primary_key: vec!["a".to_owned()],
+                options: Default::default(),
+                shape: Shape::default(),
+            }),
+        }
+    }
+
+    fn names(object: &CatalogObject) -> Vec<&str> {
+        object.columns().iter().map(|c| c.name.as_str()).collect()
+    }
+
+    #[test]
+    fn stored_columns_only_grow_and_are_never_reused() {
+        let mut t = table();
+        assert_eq!(t.version(), 0);
+        t.add_column(column("c"), Some("7".to_owned())).unwrap();
+        t.drop_column("b").unwrap();
+        t.add_column(column("b"), None).unwrap();
+        t.rename_column("c", "d", None).unwrap();
+        assert_eq!(names(&t), ["a", "d", "b"]);
+        let stored = t.stored_columns();
+        let stored_names: Vec<_> = stored.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(stored_names, ["a", "b", "c", "b#3"]);
+        assert_eq!(stored[2].missing.as_deref(), Some("7"));
+        assert!(stored[1].dropped);
+        let places: Vec<_> = (0..3).map(|i| t.stored_index(i)).collect();
+        assert_eq!(places, [0, 2, 3]);
+        assert_eq!((t.original_columns(), t.version()), (2, 4));
+        let whole = t.with_stored_columns();
+        assert_eq!(whole.columns()[2].name, "d");
+        assert!(whole.columns()[1].name.starts_with('\u{1}'));
+    }
+
+    #[test]
+    fn a_version_keeps_names_and_places() {
+        let mut t = table();
+        t.rename_column("a", "k", None).unwrap();
+        let Definition::Table(definition) = &mut t.definition else {
+            panic!("a table");
+        };
+        definition.primary_key = vec!["k".to_owned()];
+        t.add_column(column("c"), None).unwrap();
+        let first = t.at_version(0);
+        assert_eq!(names(&first), ["a", "b"]);
+        let Definition::Table(definition) = &first.definition else {
+            panic!("a table");
+        };
+        assert_eq!(definition.primary_key, ["a"]);
+        assert_eq!(names(&t.at_version(1)), ["k", "b"]);
+        assert_eq!(names(&t.at_version(9)), ["k", "b", "c"]);
+    }
+
+    #[test]
+    fn names_that_are_taken_or_missing_are_refused() {
+        let mut t = table();
+        let error = t.add_column(column("b"), None).unwrap_err();
+        assert_eq!(error.sqlstate(), sqlstate::DUPLICATE_COLUMN);
+        let error = t.rename_column("a", "b", None).unwrap_err();
+        assert_eq!(error.sqlstate(), sqlstate::DUPLICATE_COLUMN);
+        assert_eq!(
+            t.drop_column("x").unwrap_err().sqlstate(),
+            sqlstate::UNDEFINED_COLUMN
+        );
+        assert_eq!(t.version(), 0);
+    }
+}

@@ -1,0 +1,192 @@
+//! `WITH x AS (DELETE … RETURNING …) SELECT …`: queries of a WITH that change rows.
+//!
+//! They run first, one after the other, and what they return takes the place of their text. They,
+//! and a SELECT after them, see the tables as they were before the statement, as in PostgreSQL.
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::SessionState;
+use datafusion::sql::sqlparser::ast;
+
+use super::DmlContext;
+use super::plan::{returned_name, state_with_returned, template};
+use super::session::{Change, SessionPlanner, lookup};
+use crate::error::{Error, Result};
+use crate::session::parameters::placeholders;
+use crate::session::{Parameter, Session};
+use crate::sql::statement::Statement;
+use crate::sql::{change_of_query, changes_rows};
+use crate::types::SqlType;
+
+/// A query whose WITH changes no rows any more, and where the rows that it returned are found.
+pub(in crate::session) struct WithResults {
+    pub query: ast::Query,
+    pub state: SessionState,
+}
+
+/// How far the queries of a WITH are gone through.
+struct Progress {
+    with: ast::With,
+    kept: Vec<ast::Cte>,
+    tables: Vec<(SchemaRef, Vec<RecordBatch>)>,
+}
+
+impl Progress {
+    /// What stands before the query that comes next.
+    fn earlier(&self) -> Option<ast::With> {
+        (!self.kept.is_empty()).then(|| ast::With {
+            cte_tables: self.kept.clone(),
+            ..self.with.clone()
+        })
+    }
+
+    /// A query that changed rows becomes what it returned; without RETURNING it is gone.
+    fn replace(
+        &mut self,
+        mut cte: ast::Cte,
+        returned: Option<(SchemaRef, Vec<RecordBatch>)>,
+    ) -> Result<()> {
+        let Some(returned) = returned else {
+            return Ok(());
+        };
+        let name = returned_name(self.tables.len());
+        self.tables.push(returned);
+        cte.query = Box::new(template(&format!("SELECT * FROM {name}"))?);
+        self.kept.push(cte);
+        Ok(())
+    }
+}
+
+/// Some query of the WITH changes rows.
+pub(in crate::session) fn has_changes(query: &ast::Query) -> bool {
+    let with = query.with.iter();
+    with.flat_map(|with| &with.cte_tables)
+        .any(|cte| changes_rows(&cte.query))
+}
+
+impl Session {
+    /// Runs the queries of a WITH that change rows; a SELECT after it still sees the tables as they
+    /// were.
+    pub(in crate::session) async fn run_changes_of_with(
+        &mut self,
+        query: &ast::Query,
+        parameters: &[Parameter],
+    ) -> Result<WithResults> {
+        self.check_writable("a data-modifying WITH")?;
+        let view = self.rows.view(&self.parts.tables)?;
+        let (mut query, mut progress, ctes) = taken_apart(query)?;
+        for cte in ctes {
+            if !changes_rows(&cte.query) {
+                progress.kept.push(cte);
+                continue;
+            }
+            let state = state_with_returned(&self.planning_state(), &progress.tables)?;
+            let change = change_of(&cte, progress.earlier())?;
+            let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
+            let catalog = lookup(self.definitions());
+            let dml = DmlContext {
+                state: &state,
+                planner: &SessionPlanner,
+                catalog: &catalog,
+                transaction: &mut transaction,
+                parameters,
+            };
+            let result = change.borrowed().run(dml).await;
+            self.rows.put_back(transaction);
+            self.rows.see(&view);
+            progress.replace(cte, result?.returning)?;
+        }
+        query.with = progress.earlier();
+        let state = state_with_returned(&self.planning_state(), &progress.tables)?;
+        Ok(WithResults { query, state })
+    }
+
+    /// As [`Self::run_changes_of_with`] for a description: nothing is changed and no row returned.
+    /// Types of parameters that a changing query tells are noted.
+    pub(in crate::session) async fn describe_changes_of_with(
+        &mut self,
+        query: &ast::Query,
+        types: &mut Vec<Option<SqlType>>,
+    ) -> Result<WithResults> {
+        let (mut query, mut progress, ctes) = taken_apart(query)?;
+        for cte in ctes {
+            if !changes_rows(&cte.query) {
+                progress.kept.push(cte);
+                continue;
+            }
+            let statement = change_of(&cte, progress.earlier())?.into_statement();
+            let described = Box::pin(self.describe_dml(&statement, types)).await?;
+            types.resize(types.len().max(described.parameters.len()), None);
+            let used = placeholders(&cte.query)?;
+            for (index, sql_type) in described.parameters.into_iter().enumerate() {
+                if used.contains(&(index + 1)) {
+                    types[index].get_or_insert(sql_type);
+                }
+            }
+            let returned = described.columns.map(|columns| (columns, Vec::new()));
+            progress.replace(cte, returned)?;
+        }
+        query.with = progress.earlier();
+        let state = state_with_returned(&self.planning_state(), &progress.tables)?;
+        Ok(WithResults { query, state })
+    }
+}
+
+/// A query without its WITH, and the queries of that.
+fn taken_apart(query: &ast::Query) -> Result<(ast::Query, Progress, Vec<ast::Cte>)> {
+    let mut query = query.clone();
+    let mut with = query
+        .with
+        .take()
+        .ok_or_else(|| Error::internal("a WITH that is none"))?;
+    let ctes = std::mem::take(&mut with.cte_tables);
+    let progress = Progress {
+        with,
+        kept: Vec::new(),
+        tables: Vec::new(),
+    };
+    Ok((query, progress, ctes))
+}
+
+enum OwnedChange {
+    Insert(ast::Insert),
+    Update(ast::Statement),
+    Delete(ast::Delete),
+}
+
+impl OwnedChange {
+    fn borrowed(&self) -> Change<'_> {
+        match self {
+            Self::Insert(insert) => Change::Insert(insert),
+            Self::Update(update) => Change::Update(update),
+            Self::Delete(delete) => Change::Delete(delete),
+        }
+    }
+
+    fn into_statement(self) -> Statement {
+        match self {
+            Self::Insert(insert) => Statement::Insert(Box::new(insert)),
+            Self::Update(update) => Statement::Update(Box::new(update)),
+            Self::Delete(delete) => Statement::Delete(Box::new(delete)),
+        }
+    }
+}
+
+/// The statement of a query, with the queries before it in its reach.
+fn change_of(cte: &ast::Cte, earlier: Option<ast::With>) -> Result<OwnedChange> {
+    let mut query = cte.query.as_ref().clone();
+    query.with = match (earlier, query.with.take()) {
+        (Some(mut earlier), Some(own)) => {
+            earlier.recursive |= own.recursive;
+            earlier.cte_tables.extend(own.cte_tables);
+            Some(earlier)
+        }
+        (earlier, own) => earlier.or(own),
+    };
+    match change_of_query(&mut query)? {
+        Some(Statement::Insert(insert)) => Ok(OwnedChange::Insert(*insert)),
+        Some(Statement::Update(update)) => Ok(OwnedChange::Update(*update)),
+        Some(Statement::Delete(delete)) => Ok(OwnedChange::Delete(*delete)),
+        _ => Err(Error::internal("a change of rows that is none")),
+    }
+}

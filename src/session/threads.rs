@@ -1,0 +1,124 @@
+//! Threads of their own for queries.
+//!
+//! Computing a batch of a cross join may take long without a pause. On threads of its own it keeps
+//! neither connections nor pipelines from being served, so that a cancel request and a time-out are
+//! answered at once; the abandoned work ends at its next pause. A query runs one batch ahead of
+//! whoever reads it.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::error::{Error, ErrorKind, Result, sqlstate};
+
+/// The threads; a database has one set.
+#[derive(Debug)]
+pub struct QueryThreads(Option<Runtime>);
+
+impl QueryThreads {
+    /// As many threads as there are cores.
+    pub fn start() -> Result<Arc<Self>> {
+        let runtime = Builder::new_multi_thread()
+            .thread_name("query")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::from(e).context("could not start the threads of queries"))?;
+        Ok(Arc::new(Self(Some(runtime))))
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for QueryThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // A query that still computes is not waited for.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Operators that make many rows of few, and so may compute long without reading anything.
+const MULTIPLYING: [&str; 5] = [
+    "CrossJoinExec",
+    "NestedLoopJoinExec",
+    "HashJoinExec",
+    "SortMergeJoinExec",
+    "UnnestExec",
+];
+
+/// Lets operators pause that would compute long between two reads: only there a query can be ended.
+fn with_pauses(plan: Arc<dyn ExecutionPlan>) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let paused = plan.transform_up(|node| {
+        Ok(match MULTIPLYING.contains(&node.name()) {
+            true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
+            false => Transformed::no(node),
+        })
+    });
+    Ok(paused?.data)
+}
+
+/// Starts a physical plan on the threads of its session; dropped, the stream ends it.
+pub(in crate::session) fn start_plan(
+    state: &SessionState,
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<SendableRecordBatchStream> {
+    let plan = with_pauses(plan)?;
+    let threads = state.config().get_extension::<QueryThreads>();
+    let handle = threads.and_then(|threads| threads.handle());
+    let handle = handle.unwrap_or_else(Handle::current);
+    let schema = plan.schema();
+    let context = state.task_ctx();
+    let (sender, receiver) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    let work = async move {
+        let mut rows = match execute_stream(plan, context) {
+            Ok(rows) => rows,
+            Err(error) => {
+                // Without a receiver nobody asks for the error either.
+                sender.send(Err(error)).await.ok();
+                return;
+            }
+        };
+        while let Some(batch) = rows.next().await {
+            if sender.send(batch).await.is_err() {
+                return;
+            }
+        }
+    };
+    tasks.spawn_on(work, &handle);
+    let rows = futures::stream::unfold((receiver, tasks), |(mut receiver, mut tasks)| async {
+        if let Some(batch) = receiver.recv().await {
+            return Some((batch, (receiver, tasks)));
+        }
+        // The sender is gone: at the end, or because the query broke down.
+        let error: QueryResult<_> = match tasks.join_next().await? {
+            Ok(()) => return None,
+            Err(failure) => match failure.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(stopped()),
+            },
+        };
+        Some((error, (receiver, tasks)))
+    });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+}
+
+fn stopped() -> DataFusionError {
+    DataFusionError::External(Box::new(Error::with_kind(
+        ErrorKind::Cancelled,
+        sqlstate::ADMIN_SHUTDOWN,
+        "the query was stopped: the database is shutting down",
+    )))
+}
