@@ -287,7 +287,10 @@ fn schema(error: &SchemaError) -> Error {
                 Some(relation) if !is_known(relation) => {
                     return Error::new(
                         sqlstate::UNDEFINED_TABLE,
-                        format!("missing FROM-clause entry for table \"{}\"", relation.table()),
+                        format!(
+                            "missing FROM-clause entry for table \"{}\"",
+                            relation.table()
+                        ),
                     );
                 }
                 Some(relation) => format!("{}.{}", relation.table(), field.name),

@@ -210,12 +210,7 @@ impl Default for JsonbOperators {
 }
 
 impl JsonbOperators {
-    fn of(
-        &self,
-        op: &BinaryOperator,
-        left: &SqlType,
-        right: &SqlType,
-    ) -> Option<&Arc<ScalarUDF>> {
+    fn of(&self, op: &BinaryOperator, left: &SqlType, right: &SqlType) -> Option<&Arc<ScalarUDF>> {
         let is_json = |t: &SqlType| matches!(t, SqlType::Json | SqlType::Jsonb);
         if !is_json(left) && !is_json(right) {
             return None;
@@ -338,9 +333,9 @@ impl ExprPlanner for OperatorPlanner {
             | BinaryOperator::Lt
             | BinaryOperator::LtEq
             | BinaryOperator::Gt
-            | BinaryOperator::GtEq => {
-                Ok(PlannerResult::Original(self.compared(typed.with_numbers(), op)))
-            }
+            | BinaryOperator::GtEq => Ok(PlannerResult::Original(
+                self.compared(typed.with_numbers(), op),
+            )),
             BinaryOperator::Plus
             | BinaryOperator::Minus
             | BinaryOperator::Multiply
