@@ -212,12 +212,13 @@ impl Default for JsonbOperators {
 impl JsonbOperators {
     fn of(&self, op: &BinaryOperator, left: &SqlType, right: &SqlType) -> Option<&Arc<ScalarUDF>> {
         let is_json = |t: &SqlType| matches!(t, SqlType::Json | SqlType::Jsonb);
+        let is_jsonb = |t: &SqlType| *t == SqlType::Jsonb;
         if !is_json(left) && !is_json(right) {
             return None;
         }
         match op {
             BinaryOperator::AtArrow | BinaryOperator::ArrowAt => Some(&self.contains),
-            BinaryOperator::StringConcat if is_json(left) && is_json(right) => Some(&self.concat),
+            BinaryOperator::StringConcat if is_jsonb(left) || is_jsonb(right) => Some(&self.concat),
             BinaryOperator::Minus => Some(&self.without),
             BinaryOperator::HashArrow => Some(&self.path_value),
             BinaryOperator::HashLongArrow => Some(&self.path_text),
