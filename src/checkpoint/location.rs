@@ -386,7 +386,10 @@ impl Checkpoint {
         let commit_path = format!("commits/{}", entry.batch_id);
         let commit = self.commit_bytes(entry, Some(planned.reference));
         shared.lease.check().await?;
-        let sizes = [planned.run.len() as u64, planned.manifest_bytes.len() as u64];
+        let sizes = [
+            planned.run.len() as u64,
+            planned.manifest_bytes.len() as u64,
+        ];
         let (ahead, last) = shared
             .store
             .put_after(

@@ -19,11 +19,13 @@ pub mod entries;
 pub mod expression;
 pub mod graph;
 pub mod join;
+pub mod late;
 pub mod measure;
 pub mod number;
 pub mod operator;
 pub mod plan;
 pub mod recompute;
+pub mod row_errors;
 pub mod rows;
 pub mod stateless;
 pub mod unnest;
@@ -33,5 +35,7 @@ pub mod view_storage;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_row_errors;
 #[cfg(test)]
 mod tests_windows;

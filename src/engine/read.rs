@@ -164,6 +164,6 @@ impl PipelineShared {
         reader
             .all_rows(&snapshot, SCAN_BATCH_ROWS)?
             .map(|batch| batch.map(ChangeBatch::inserts))
-        .collect()
+            .collect()
     }
 }

@@ -14,6 +14,7 @@ mod cursor;
 pub mod data_types;
 mod dialect;
 pub mod functions;
+pub mod guards;
 pub mod interval;
 pub mod names;
 mod numeric_floats;

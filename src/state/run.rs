@@ -409,7 +409,10 @@ impl<'a> MergeHeads<'a> {
                 first = index;
             }
         }
-        let (age, start) = self.heads.get(first).map(|head| (head.age, head.position))?;
+        let (age, start) = self
+            .heads
+            .get(first)
+            .map(|head| (head.age, head.position))?;
         // Older entries of the same key lose; those before `first` are greater.
         let mut index = first + 1;
         while index < self.heads.len() {

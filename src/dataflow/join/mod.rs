@@ -30,8 +30,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::expression::evaluate_all;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -122,6 +122,10 @@ pub struct Join {
     keys: KeyCodec,
     sides: [Side; 2],
     numbers: BatchNumbers,
+    /// Of the keys of either side.
+    key_errors: [RowErrors; 2],
+    /// Of the condition, over pairs.
+    pair_errors: RowErrors,
 }
 
 impl Join {
@@ -145,6 +149,8 @@ impl Join {
             keys: KeyCodec::new(spec.key_types.iter().cloned())?,
             sides: [side(0, "left")?, side(1, "right")?],
             numbers: BatchNumbers::default(),
+            key_errors: Default::default(),
+            pair_errors: RowErrors::default(),
             spec,
         })
     }
@@ -197,6 +203,10 @@ impl Operator for Join {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.errors().for_each(|errors| errors.set_policy(policy));
+    }
+
     fn push(
         &mut self,
         port: usize,
@@ -205,7 +215,7 @@ impl Operator for Join {
         out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
-        let columns = evaluate_all(&self.spec.keys[port], change.rows())?;
+        let (change, columns) = self.key_errors[port].evaluate(&self.spec.keys[port], change)?;
         let keys = self.keys.encode(&columns)?;
         let side = &mut self.sides[port];
         let rows = side.codec.encode(change.rows())?;
@@ -259,7 +269,7 @@ impl Operator for Join {
                 self.emit_alone_by_key(port, &changed, context, out)?;
             }
         }
-        Ok(())
+        self.errors().try_for_each(RowErrors::settle)
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
@@ -284,6 +294,7 @@ impl Operator for Join {
 
     fn reset(&mut self) {
         self.bags().for_each(Bag::reset);
+        self.errors().for_each(RowErrors::reset);
         self.numbers = BatchNumbers::default();
     }
 
@@ -292,11 +303,18 @@ impl Operator for Join {
         for side in &self.sides {
             side.rows.add_statistics(&mut statistics);
         }
+        for errors in self.key_errors.iter().chain([&self.pair_errors]) {
+            errors.add_statistics(&mut statistics);
+        }
         statistics
     }
 }
 
 impl Join {
+    fn errors(&mut self) -> impl Iterator<Item = &mut RowErrors> {
+        self.key_errors.iter_mut().chain([&mut self.pair_errors])
+    }
+
     fn bags(&mut self) -> impl Iterator<Item = &mut Bag> {
         self.sides.iter_mut().flat_map(|side| {
             [

@@ -68,7 +68,7 @@ impl Translator<'_> {
             condition,
             inputs,
             pair_schema,
-            schema: Arc::clone(join.schema.inner()),
+            schema: self.relaxed(join.schema.inner()),
         };
         let properties = self.join_properties(join, left, right);
         let kind = NodeKind::Join(Box::new(spec));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{
     Expr, Extension, Limit, LogicalPlan, Projection, Sort, SortExpr, Subquery, SubqueryAlias,
@@ -13,12 +14,13 @@ use super::NodeKind;
 use super::translate::{Place, Properties, Translator, list};
 use crate::dataflow::recompute::port::PortScan;
 use crate::dataflow::recompute::{Partition, RecomputeSpec};
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, Result};
 
 /// The ports that a recomputed plan has got so far.
-#[derive(Default)]
 struct Ports {
     nodes: Vec<usize>,
+    on_row_error: OnRowError,
 }
 
 impl Ports {
@@ -28,9 +30,23 @@ impl Ports {
         LogicalPlan::Extension(Extension {
             node: Arc::new(PortScan {
                 port: self.nodes.len() - 1,
-                schema: plan.schema().clone(),
+                schema: self.relaxed(plan.schema()),
             }),
         })
+    }
+
+    /// See [`super::ViewRequest::on_row_error`].
+    fn relaxed(&self, schema: &DFSchemaRef) -> DFSchemaRef {
+        if self.on_row_error != OnRowError::Null {
+            return Arc::clone(schema);
+        }
+        let fields = schema.iter().map(|(qualifier, field)| {
+            let field = field.as_ref().clone().with_nullable(true);
+            (qualifier.cloned(), Arc::new(field))
+        });
+        let fields = fields.collect::<Vec<_>>();
+        let relaxed = DFSchema::new_with_metadata(fields, schema.metadata().clone());
+        Arc::new(relaxed.expect("the same names as before are as unique"))
     }
 }
 
@@ -38,9 +54,16 @@ impl Translator<'_> {
     /// A node over ports: its children, and the subqueries of its expressions, are planned by
     /// themselves and their rows kept.
     pub(super) fn recompute_node(&mut self, plan: &LogicalPlan) -> Result<usize> {
-        let mut ports = Ports::default();
+        let mut ports = self.no_ports();
         let over_ports = self.over_ports(plan, &mut ports)?;
         self.add_recompute(plan, over_ports, ports, None, Properties::default())
+    }
+
+    fn no_ports(&self) -> Ports {
+        Ports {
+            nodes: Vec::new(),
+            on_row_error: self.request.on_row_error,
+        }
     }
 
     /// A plan that reads nothing: its rows come once.
@@ -49,7 +72,7 @@ impl Translator<'_> {
             append_only: true,
             ..Properties::default()
         };
-        self.add_recompute(plan, plan.clone(), Ports::default(), None, constant)
+        self.add_recompute(plan, plan.clone(), self.no_ports(), None, constant)
     }
 
     /// A subtree whose nodes belong together: its scans become ports. The scans of a recursive
@@ -62,7 +85,7 @@ impl Translator<'_> {
             }
             Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
         })?;
-        let mut ports = Ports::default();
+        let mut ports = self.no_ports();
         let over_ports = plan
             .clone()
             .transform_down_with_subqueries(|node| match &node {
@@ -82,7 +105,7 @@ impl Translator<'_> {
     /// A window: only the partitions that a change touches, when all functions have a common part
     /// of their PARTITION BY.
     pub(super) fn window(&mut self, plan: &LogicalPlan, window: &Window) -> Result<usize> {
-        let mut ports = Ports::default();
+        let mut ports = self.no_ports();
         let over_ports = self.over_ports(plan, &mut ports)?;
         let keys = common_partition(&window.window_expr);
         let partition = if keys.is_empty() {
@@ -111,7 +134,7 @@ impl Translator<'_> {
     /// LIMIT with the ORDER BY below it, made total by all columns, so that the same rows remain
     /// whatever order they came in.
     pub(super) fn limit(&mut self, limit: &Limit) -> Result<usize> {
-        let mut ports = Ports::default();
+        let mut ports = self.no_ports();
         let ordered = match self.ordered(&limit.input, &mut ports)? {
             Some(ordered) => ordered,
             None => {
@@ -208,7 +231,7 @@ impl Translator<'_> {
                 .map(|node| self.nodes[*node].schema.clone())
                 .collect(),
             partition,
-            schema: Arc::clone(original.schema().inner()),
+            schema: self.relaxed(original.schema().inner()),
             state: self.recompute_state(),
             replan,
         };

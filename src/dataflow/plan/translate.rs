@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::session_state::SessionState;
@@ -16,6 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use super::event_time::{self, EventTime};
 use super::{NodeKind, PlanNode, ViewRequest, optimize};
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::guards::guarded;
 
 /// What is known of a node besides its kind.
 #[derive(Default)]
@@ -141,13 +143,18 @@ impl Translator<'_> {
             name,
             kind,
             inputs,
-            schema: Arc::clone(schema.inner()),
+            schema: self.relaxed(schema.inner()),
             append_only: properties.append_only,
             key: properties.key,
             event_time,
             detail,
         });
         self.nodes.len() - 1
+    }
+
+    /// The schema that rows have; see [`ViewRequest::on_row_error`].
+    pub(super) fn relaxed(&self, schema: &SchemaRef) -> SchemaRef {
+        super::relaxed(self.request.on_row_error, Arc::clone(schema))
     }
 
     /// The state under which recomputed plans are made.
@@ -163,10 +170,8 @@ impl Translator<'_> {
         expression: &Expr,
         schema: &DFSchema,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        Ok(self
-            .request
-            .state
-            .create_physical_expr(expression.clone(), schema)?)
+        let state = self.request.state;
+        Ok(guarded(state.create_physical_expr(expression.clone(), schema)?)?.data)
     }
 
     fn scan(&mut self, scan: &TableScan) -> Result<usize> {

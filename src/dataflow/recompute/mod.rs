@@ -11,6 +11,7 @@
 //! sent is kept rather than computed again from the old rows, so that what is retracted is
 //! exactly what was sent, whatever a later version of a function would answer.
 
+mod careful;
 pub mod port;
 mod run;
 
@@ -24,13 +25,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 
+use self::careful::PlanErrors;
 use self::port::{PortContents, PortSlot, RowIterator};
 use super::bag::{Bag, BagReader, BagSource, ByteRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::expression::evaluate_all;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
 use super::rows::{KeyCodec, RowCodec, rebatch};
 use crate::error::Result;
 use crate::state::{Run, RunBuilder, TableId};
@@ -83,6 +85,10 @@ pub struct Recompute {
     ready: Option<bool>,
     became_ready: bool,
     numbers: BatchNumbers,
+    /// Of the partition's key.
+    key_errors: RowErrors,
+    /// Of the plan.
+    plan_errors: PlanErrors,
 }
 
 impl Recompute {
@@ -108,7 +114,8 @@ impl Recompute {
             None => None,
         };
         let slots: Vec<Arc<PortSlot>> = ports.iter().map(|port| port.slot.clone()).collect();
-        let plan = run::create_plan(&spec.logical, &spec.state, &slots)?;
+        let plan_errors = PlanErrors::default();
+        let plan = run::create_plan(&spec.logical, &spec.state, &slots, &plan_errors)?;
         Ok(Self {
             output_codec: RowCodec::new(spec.schema.clone())?,
             keys,
@@ -120,6 +127,8 @@ impl Recompute {
             ready: None,
             became_ready: false,
             numbers: BatchNumbers::default(),
+            key_errors: RowErrors::default(),
+            plan_errors,
             spec,
         })
     }
@@ -168,7 +177,8 @@ impl Recompute {
         }
         if self.spec.replan {
             let slots: Vec<_> = self.ports.iter().map(|port| port.slot.clone()).collect();
-            self.plan = run::create_plan(&self.spec.logical, &self.spec.state, &slots)?;
+            let RecomputeSpec { logical, state, .. } = &self.spec;
+            self.plan = run::create_plan(logical, state, &slots, &self.plan_errors)?;
         } else {
             self.plan = reset_plan_states(self.plan.clone())?;
         }
@@ -179,7 +189,11 @@ impl Recompute {
             let rows = codec.encode(&batch)?;
             let keys = match (keys, &spec.partition) {
                 (Some(keys), Some(partition)) => {
-                    Some(keys.encode(&evaluate_all(&partition.output, &batch)?)?)
+                    // What fails was told at the input, and is NULL there as here.
+                    let mut told = FailedRows::default();
+                    let of = |key| evaluate_each(key, &batch, &mut told);
+                    let columns = partition.output.iter().map(of);
+                    Some(keys.encode(&columns.collect::<Result<Vec<_>>>()?)?)
                 }
                 _ => None,
             };
@@ -247,6 +261,11 @@ impl Operator for Recompute {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.key_errors.set_policy(policy);
+        self.plan_errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         port: usize,
@@ -255,11 +274,12 @@ impl Operator for Recompute {
         _out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
-        let keys = match (&self.keys, &self.spec.partition) {
+        let (change, keys) = match (&self.keys, &self.spec.partition) {
             (Some(keys), Some(partition)) => {
-                Some(keys.encode(&evaluate_all(&partition.input, change.rows())?)?)
+                let (change, columns) = self.key_errors.evaluate(&partition.input, change)?;
+                (change, Some(keys.encode(&columns)?))
             }
-            _ => None,
+            _ => (change, None),
         };
         let port = &mut self.ports[port];
         let rows = port.codec.encode(change.rows())?;
@@ -275,6 +295,8 @@ impl Operator for Recompute {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.key_errors.settle()?;
+        self.plan_errors.begin();
         let partitions = Arc::new(self.partitions_to_run(context)?);
         if partitions.is_empty() {
             return Ok(());
@@ -318,6 +340,7 @@ impl Operator for Recompute {
         self.touched.clear();
         self.ready = None;
         self.became_ready = false;
+        self.key_errors.reset();
         self.numbers = BatchNumbers::default();
     }
 
@@ -327,6 +350,8 @@ impl Operator for Recompute {
         for port in &self.ports {
             port.bag.add_statistics(&mut statistics);
         }
+        self.key_errors.add_statistics(&mut statistics);
+        self.plan_errors.add_statistics(&mut statistics);
         statistics
     }
 }
