@@ -197,7 +197,8 @@ fn external_ref(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Erro
         }
         next = error.source();
     }
-    Error::internal(plain(&inner.to_string()))
+    let text = inner.to_string();
+    invalid_regex(&text).unwrap_or_else(|| Error::internal(plain(&text)))
 }
 
 impl From<io::Error> for Error {
@@ -287,7 +288,10 @@ fn schema(error: &SchemaError) -> Error {
                 Some(relation) if !is_known(relation) => {
                     return Error::new(
                         sqlstate::UNDEFINED_TABLE,
-                        format!("missing FROM-clause entry for table \"{}\"", relation.table()),
+                        format!(
+                            "missing FROM-clause entry for table \"{}\"",
+                            relation.table()
+                        ),
                     );
                 }
                 Some(relation) => format!("{}.{}", relation.table(), field.name),
@@ -335,15 +339,6 @@ fn division_by_zero() -> Error {
 fn overflow(text: &str) -> Error {
     if text.contains("ivide by zero") {
         return division_by_zero();
-    }
-    if text.contains("square root of a negative number") {
-        return Error::new(
-            sqlstate::INVALID_POWER_ARGUMENT,
-            "cannot take square root of a negative number",
-        );
-    }
-    if let Some(invalid) = invalid_regex(text) {
-        return invalid;
     }
     let primary = if text.contains("ecimal") {
         "numeric field overflow"
@@ -414,6 +409,15 @@ fn from_value_text(text: &str) -> Error {
     let target = |after: &str| between(text, after, " type").or_else(|| between(text, after, "\n"));
     if text.contains("ivide by zero") {
         return division_by_zero();
+    }
+    if text.contains("square root of a negative number") {
+        return Error::new(
+            sqlstate::INVALID_POWER_ARGUMENT,
+            "cannot take square root of a negative number",
+        );
+    }
+    if let Some(invalid) = invalid_regex(text) {
+        return invalid;
     }
     if let Some(value) = between(text, "Cannot cast string '", "' to value of") {
         return invalid(&words_to_sql(target("to value of ").unwrap_or("")), value);

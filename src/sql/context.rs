@@ -121,8 +121,9 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
         builder = builder.with_catalog_list(catalogs);
     }
     let mut state = builder.build();
-    datafusion_functions_json::register_all(&mut state)?;
+    // The first that knows an operator plans it.
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
+    datafusion_functions_json::register_all(&mut state)?;
     for aggregate in functions::aggregates() {
         state.register_udaf(aggregate)?;
     }

@@ -109,7 +109,10 @@ fn settle<'a>(members: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema
         })
         .collect();
     let is_float = |t: &DataType| t.is_floating();
-    if !members.iter().any(|(_, t)| t.as_ref().is_some_and(is_float)) {
+    if !members
+        .iter()
+        .any(|(_, t)| t.as_ref().is_some_and(is_float))
+    {
         return false;
     }
     let mut changed = false;

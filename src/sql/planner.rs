@@ -210,19 +210,15 @@ impl Default for JsonbOperators {
 }
 
 impl JsonbOperators {
-    fn of(
-        &self,
-        op: &BinaryOperator,
-        left: &SqlType,
-        right: &SqlType,
-    ) -> Option<&Arc<ScalarUDF>> {
+    fn of(&self, op: &BinaryOperator, left: &SqlType, right: &SqlType) -> Option<&Arc<ScalarUDF>> {
         let is_json = |t: &SqlType| matches!(t, SqlType::Json | SqlType::Jsonb);
+        let is_jsonb = |t: &SqlType| *t == SqlType::Jsonb;
         if !is_json(left) && !is_json(right) {
             return None;
         }
         match op {
             BinaryOperator::AtArrow | BinaryOperator::ArrowAt => Some(&self.contains),
-            BinaryOperator::StringConcat if is_json(left) && is_json(right) => Some(&self.concat),
+            BinaryOperator::StringConcat if is_jsonb(left) || is_jsonb(right) => Some(&self.concat),
             BinaryOperator::Minus => Some(&self.without),
             BinaryOperator::HashArrow => Some(&self.path_value),
             BinaryOperator::HashLongArrow => Some(&self.path_text),
@@ -338,9 +334,9 @@ impl ExprPlanner for OperatorPlanner {
             | BinaryOperator::Lt
             | BinaryOperator::LtEq
             | BinaryOperator::Gt
-            | BinaryOperator::GtEq => {
-                Ok(PlannerResult::Original(self.compared(typed.with_numbers(), op)))
-            }
+            | BinaryOperator::GtEq => Ok(PlannerResult::Original(
+                self.compared(typed.with_numbers(), op),
+            )),
             BinaryOperator::Plus
             | BinaryOperator::Minus
             | BinaryOperator::Multiply

@@ -95,14 +95,11 @@ fn as_condition(
         Expr::Exists(test) if is_joinable(&test.subquery) => {
             Ok(Transformed::no(Expr::Exists(test)))
         }
-        Expr::Not(inner)
-            if matches!(inner.as_ref(), Expr::Exists(test) if is_joinable(&test.subquery)) =>
-        {
+        Expr::Not(inner) if matches!(inner.as_ref(), Expr::Exists(test) if is_joinable(&test.subquery)) => {
             Ok(Transformed::no(Expr::Not(inner)))
         }
         Expr::InSubquery(test)
-            if !test.negated && is_joinable(&test.subquery)
-                || is_whole && knows_nulls(&test) =>
+            if !test.negated && is_joinable(&test.subquery) || is_whole && knows_nulls(&test) =>
         {
             Ok(Transformed::no(Expr::InSubquery(test)))
         }

@@ -141,9 +141,11 @@ impl Json {
         };
         let (open, close, items): (char, char, Vec<(Option<&String>, &Self)>) = match self {
             Self::Array(items) => ('[', ']', items.iter().map(|i| (None, i)).collect()),
-            Self::Object(members) => {
-                ('{', '}', members.iter().map(|(n, v)| (Some(n), v)).collect())
-            }
+            Self::Object(members) => (
+                '{',
+                '}',
+                members.iter().map(|(n, v)| (Some(n), v)).collect(),
+            ),
             plain => return out.push_str(&plain.to_text()),
         };
         out.push(open);
@@ -283,8 +285,9 @@ impl Reader<'_> {
         });
         let end = inside.map_or(rest.len(), |at| at + 2);
         self.at += end;
-        let text: String = serde_json::from_str(&rest[..end])
-            .map_err(|_| Error::new(sqlstate::INVALID_TEXT, "invalid input syntax for type json"))?;
+        let text: String = serde_json::from_str(&rest[..end]).map_err(|_| {
+            Error::new(sqlstate::INVALID_TEXT, "invalid input syntax for type json")
+        })?;
         if text.contains('\0') {
             return Err(Error::new(
                 sqlstate::UNTRANSLATABLE_CHARACTER,

@@ -128,14 +128,6 @@ fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<Arr
             let values: Vec<f64> = indexes.iter().map(|i| values[at(i)]).collect();
             float_array(values, state.present(*count, indexes), data_type)?
         }
-        OutputKind::AverageInteger { sum, count } => {
-            let (sums, counts) = (state.columns[*sum].wides(), state.counts(*count));
-            let values = indexes.iter().map(|i| match i64::try_from(sums[at(i)]) {
-                Ok(small) => small as f64 / counts[at(i)] as f64,
-                Err(_) => sums[at(i)] as f64 / counts[at(i)] as f64,
-            });
-            float_array(values.collect(), state.present(*count, indexes), data_type)?
-        }
         OutputKind::AverageFloat { sum, count } => {
             let (sums, counts) = (state.columns[*sum].floats(), state.counts(*count));
             let values = indexes.iter().map(|i| sums[at(i)] / counts[at(i)] as f64);

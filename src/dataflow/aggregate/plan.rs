@@ -130,11 +130,9 @@ pub enum OutputKind {
     Sum { sum: usize, count: CountSource },
     /// Float sum; NULL over nothing.
     SumFloat { sum: usize, count: CountSource },
-    /// Integers' average as a float.
-    AverageInteger { sum: usize, count: CountSource },
     /// Floats' average.
     AverageFloat { sum: usize, count: CountSource },
-    /// Decimals' average: `sum × multiplier / count`, cut.
+    /// Integers' or decimals' average: `sum × multiplier / count`, cut.
     AverageDecimal {
         sum: usize,
         count: CountSource,
@@ -343,8 +341,18 @@ impl AggregatePlan {
         if let (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) =
             (argument_type, data_type)
         {
-            let multiplier = 10i128.checked_pow((i32::from(*to) - i32::from(*from)).max(0) as u32);
-            let Some(multiplier) = multiplier.filter(|_| to >= from) else {
+            // avg(int) and avg(numeric) are of a cast that adds digits. What is under the cast has
+            // the same sum in narrower numbers, which sum() of it shares.
+            let (argument, from) = match argument.downcast_ref::<CastExpr>() {
+                Some(cast) => match cast.expr().data_type(schema)? {
+                    DataType::Decimal128(_, inner) if inner <= *from => (cast.expr(), inner),
+                    inner if is_number(&inner) => (cast.expr(), 0),
+                    _ => (argument, *from),
+                },
+                None => (argument, *from),
+            };
+            let digits = u32::try_from(i32::from(*to) - i32::from(from)).ok();
+            let Some(multiplier) = digits.and_then(|d| 10i128.checked_pow(d)) else {
                 return Ok(None);
             };
             let (sum, count) = self.sum(argument, filter, schema)?;
@@ -356,14 +364,6 @@ impl AggregatePlan {
         }
         if *data_type != DataType::Float64 {
             return Ok(None);
-        }
-        // DataFusion turns avg(int) into avg(CAST(int AS DOUBLE)). The integers' exact sum is as
-        // right, linear under deletes, and shared with sum(int).
-        if let Some(cast) = argument.downcast_ref::<CastExpr>()
-            && is_number(&cast.expr().data_type(schema)?)
-        {
-            let (sum, count) = self.sum(cast.expr(), filter, schema)?;
-            return Ok(Some(OutputKind::AverageInteger { sum, count }));
         }
         if !request.append_only_input || !argument_type.is_floating() {
             return Ok(None);

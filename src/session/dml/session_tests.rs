@@ -144,7 +144,7 @@ async fn parameters_have_the_types_of_their_columns() {
     };
     assert_eq!(
         described.parameters,
-        [SqlType::Text, SqlType::BigInt, SqlType::Date, numeric]
+        [SqlType::Text, SqlType::Integer, SqlType::Date, numeric]
     );
     let columns = described.columns.unwrap();
     assert_eq!(columns.field(0).data_type(), &DataType::Int64);

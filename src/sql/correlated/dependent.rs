@@ -121,9 +121,16 @@ impl<'a> Dependent<'a> {
             LogicalPlan::SubqueryAlias(alias) => {
                 let input = self.evaluate(&alias.input)?;
                 let names = alias.schema.columns();
-                let outputs = alias.input.schema().columns().into_iter().zip(names).map(
-                    |(column, name)| Expr::Column(column).alias_qualified(name.relation, name.name),
-                );
+                let outputs =
+                    alias
+                        .input
+                        .schema()
+                        .columns()
+                        .into_iter()
+                        .zip(names)
+                        .map(|(column, name)| {
+                            Expr::Column(column).alias_qualified(name.relation, name.name)
+                        });
                 let outputs: Vec<Expr> = outputs.chain(self.carried_expressions()).collect();
                 LogicalPlanBuilder::from(input).project(outputs)?.build()
             }
@@ -178,7 +185,11 @@ impl<'a> Dependent<'a> {
         }
         // Without groups there is a row for no input too: every combination has one.
         let (grouped, renamed) = self.renamed(grouped, &outputs)?;
-        let on = self.carried_expressions().into_iter().zip(renamed).collect();
+        let on = self
+            .carried_expressions()
+            .into_iter()
+            .zip(renamed)
+            .collect();
         let all = join_with_nulls(self.combinations.clone(), grouped, on, JoinType::Left, None)?;
         let mut padded = Vec::with_capacity(outputs.len());
         for (column, value) in outputs.into_iter().zip(&aggregate.aggr_expr) {
@@ -212,7 +223,9 @@ impl<'a> Dependent<'a> {
             .map(Expr::Column)
             .chain(carried.map(|(column, name)| column.alias(name)))
             .collect();
-        let plan = LogicalPlanBuilder::from(plan).project(expressions)?.build()?;
+        let plan = LogicalPlanBuilder::from(plan)
+            .project(expressions)?
+            .build()?;
         let columns = names
             .into_iter()
             .map(|name| Expr::Column(Column::new_unqualified(name)))
@@ -262,7 +275,9 @@ impl<'a> Dependent<'a> {
             true => number.build()?,
             false => number.order_by(order).build()?,
         };
-        let windowed = LogicalPlanBuilder::from(input).window(vec![number])?.build()?;
+        let windowed = LogicalPlanBuilder::from(input)
+            .window(vec![number])?
+            .build()?;
         let number = windowed
             .schema()
             .columns()
@@ -328,12 +343,21 @@ impl<'a> Dependent<'a> {
             true => {
                 let right = self.evaluate(&join.right)?;
                 let (right, renamed) = self.renamed(right, &right_outputs)?;
-                (right, self.carried_expressions().into_iter().zip(renamed).collect())
+                (
+                    right,
+                    self.carried_expressions()
+                        .into_iter()
+                        .zip(renamed)
+                        .collect(),
+                )
             }
         };
         let mut conditions = Vec::new();
         for (a, b) in &join.on {
-            let (a, b) = (self.replace(a.clone(), &schema)?, self.replace(b.clone(), &schema)?);
+            let (a, b) = (
+                self.replace(a.clone(), &schema)?,
+                self.replace(b.clone(), &schema)?,
+            );
             match has_keys && nulls_are_equal {
                 true => on.push((a, b)),
                 false => conditions.push(a.eq(b)),
@@ -364,7 +388,12 @@ impl<'a> Dependent<'a> {
     fn rows_so_far(&self, scan: &TableScan) -> DataFusionResult<LogicalPlan> {
         let own = scan.source.schema();
         let carried = self.combinations.schema();
-        let fields: Vec<_> = own.fields().iter().chain(carried.fields()).cloned().collect();
+        let fields: Vec<_> = own
+            .fields()
+            .iter()
+            .chain(carried.fields())
+            .cloned()
+            .collect();
         let name = scan.table_name.table();
         let table = CteWorkTable::new(name, Arc::new(Schema::new(fields)));
         let source = provider_as_source(Arc::new(table));
@@ -417,10 +446,12 @@ impl<'a> Dependent<'a> {
             .map(|e| {
                 let (relation, name) = e.qualified_name();
                 let replaced = self.replace(e.clone(), schema)?;
-                Ok(match replaced.qualified_name() == (relation.clone(), name.clone()) {
-                    true => replaced,
-                    false => replaced.alias_qualified(relation, name),
-                })
+                Ok(
+                    match replaced.qualified_name() == (relation.clone(), name.clone()) {
+                        true => replaced,
+                        false => replaced.alias_qualified(relation, name),
+                    },
+                )
             })
             .collect()
     }
@@ -432,7 +463,9 @@ impl<'a> Dependent<'a> {
         let replaced = expression.transform_up(|e| match e {
             Expr::OuterReferenceColumn(_, column) if names.contains_key(&column) => {
                 let name = names[&column];
-                Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
+                Ok(Transformed::yes(Expr::Column(Column::new_unqualified(
+                    name,
+                ))))
             }
             Expr::ScalarSubquery(subquery) => {
                 let subquery = rename_inside(subquery, &names, schema)?;

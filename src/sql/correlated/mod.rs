@@ -67,7 +67,9 @@ fn rewrite_node(plan: LogicalPlan, fresh: &Names) -> DataFusionResult<LogicalPla
     match plan {
         LogicalPlan::Projection(projection) => {
             let names: Vec<Column> = projection.schema.columns();
-            let Some((input, expressions)) = joined(&projection.input, &projection.expr, Engine::Joins, fresh)? else {
+            let Some((input, expressions)) =
+                joined(&projection.input, &projection.expr, Engine::Joins, fresh)?
+            else {
                 return Ok(LogicalPlan::Projection(projection));
             };
             let expressions = expressions
@@ -84,7 +86,9 @@ fn rewrite_node(plan: LogicalPlan, fresh: &Names) -> DataFusionResult<LogicalPla
         LogicalPlan::Filter(filter) => {
             let outputs = filter.input.schema().columns();
             let predicate = std::slice::from_ref(&filter.predicate);
-            let Some((input, mut predicates)) = joined(&filter.input, predicate, Engine::Joins, fresh)? else {
+            let Some((input, mut predicates)) =
+                joined(&filter.input, predicate, Engine::Joins, fresh)?
+            else {
                 return Ok(LogicalPlan::Filter(filter));
             };
             let predicate = predicates.pop().unwrap_or(filter.predicate);
@@ -185,7 +189,9 @@ fn join_value(
     let valued = if simple::gives_one_row(&subquery.subquery) {
         let mut outputs = keys;
         outputs.push(value_column.alias(&name));
-        LogicalPlanBuilder::from(evaluated).project(outputs)?.build()?
+        LogicalPlanBuilder::from(evaluated)
+            .project(outputs)?
+            .build()?
     } else {
         let value = only_value().call(vec![value_column]).alias(&name);
         LogicalPlanBuilder::from(evaluated)
@@ -214,10 +220,10 @@ fn rewrite_join(join: Join, fresh: &Names) -> DataFusionResult<LogicalPlan> {
         let named = own.iter().map(|column| {
             Expr::Column(column.clone()).alias_qualified(Some(alias.clone()), &column.name)
         });
-        let outputs: Vec<Expr> = named
-            .chain(dependent.carried().map(Expr::Column))
-            .collect();
-        evaluated = LogicalPlanBuilder::from(evaluated).project(outputs)?.build()?;
+        let outputs: Vec<Expr> = named.chain(dependent.carried().map(Expr::Column)).collect();
+        evaluated = LogicalPlanBuilder::from(evaluated)
+            .project(outputs)?
+            .build()?;
     }
     let conditions = join
         .on
@@ -282,7 +288,10 @@ impl Names {
         let mut next = 0;
         plan.apply_with_subqueries(|node| {
             for field in node.schema().fields() {
-                let number = field.name().rsplit_once(Self::WORDS).map(|(_, n)| n.parse());
+                let number = field
+                    .name()
+                    .rsplit_once(Self::WORDS)
+                    .map(|(_, n)| n.parse());
                 if let Some(Ok::<usize, _>(number)) = number {
                     next = next.max(number + 1);
                 }

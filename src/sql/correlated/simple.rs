@@ -8,7 +8,9 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
 /// A subquery of EXISTS or IN in a condition: references only in filters.
 pub(crate) fn is_simple_test(plan: &LogicalPlan) -> bool {
-    is_simple(plan, Aggregates::None, |predicate| !holds_subquery(predicate))
+    is_simple(plan, Aggregates::None, |predicate| {
+        !holds_subquery(predicate)
+    })
 }
 
 /// A scalar subquery: one aggregate without groups over filters that are equalities.
@@ -18,7 +20,9 @@ pub(super) fn is_simple_value(plan: &LogicalPlan) -> bool {
 
 /// A subquery in FROM.
 pub(super) fn is_simple_lateral(plan: &LogicalPlan) -> bool {
-    is_simple(plan, Aggregates::None, |predicate| !holds_subquery(predicate))
+    is_simple(plan, Aggregates::None, |predicate| {
+        !holds_subquery(predicate)
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -130,11 +130,8 @@ fn age(arguments: &[ScalarValue]) -> Result<ScalarValue> {
         months -= 1;
     }
     let sign = if negative { -1 } else { 1 };
-    let interval = IntervalMonthDayNano::new(
-        months * sign,
-        days * sign,
-        us * 1_000 * i64::from(sign),
-    );
+    let interval =
+        IntervalMonthDayNano::new(months * sign, days * sign, us * 1_000 * i64::from(sign));
     Ok(ScalarValue::IntervalMonthDayNano(Some(interval)))
 }
 
@@ -179,7 +176,7 @@ impl ScalarUDFImpl for Series {
         match types {
             [from, to, _] if is_time(from) || is_time(to) => {
                 // Dates are series of times with a zone in PostgreSQL.
-                let of_dates = types.iter().any(|t| *t == DataType::Date32);
+                let of_dates = types.contains(&DataType::Date32);
                 let zone = Self::zone(types).or_else(|| of_dates.then(|| "UTC".into()));
                 let time = DataType::Timestamp(TimeUnit::Microsecond, zone);
                 Ok(vec![time.clone(), time, INTERVAL])
@@ -241,7 +238,12 @@ fn lists_of(item: &DataType, lists: Vec<Option<Vec<ScalarValue>>>) -> Result<Arr
         Some(_) => ScalarValue::iter_to_array(values)?,
     };
     let field = Arc::new(Field::new("item", item.clone(), true));
-    Ok(Arc::new(ListArray::try_new(field, offsets, items, Some(valid))?))
+    Ok(Arc::new(ListArray::try_new(
+        field,
+        offsets,
+        items,
+        Some(valid),
+    )?))
 }
 
 fn series(values: &[ScalarValue]) -> Result<Vec<ScalarValue>> {
@@ -251,7 +253,11 @@ fn series(values: &[ScalarValue]) -> Result<Vec<ScalarValue>> {
             ScalarValue::TimestampMicrosecond(Some(to), _),
             ScalarValue::IntervalMonthDayNano(Some(step)),
         ] => times(*from, *to, *step, zone.as_ref()),
-        [ScalarValue::Decimal128(Some(from), precision, scale), ScalarValue::Decimal128(Some(to), ..), rest @ ..] => {
+        [
+            ScalarValue::Decimal128(Some(from), precision, scale),
+            ScalarValue::Decimal128(Some(to), ..),
+            rest @ ..,
+        ] => {
             let one = 10i128.pow(u32::from(scale.unsigned_abs()));
             let step = match rest {
                 [ScalarValue::Decimal128(Some(step), ..)] => *step,
@@ -260,7 +266,11 @@ fn series(values: &[ScalarValue]) -> Result<Vec<ScalarValue>> {
             let make = |v| ScalarValue::Decimal128(Some(v), *precision, *scale);
             numbers(*from, *to, step, make)
         }
-        [ScalarValue::Int64(Some(from)), ScalarValue::Int64(Some(to)), rest @ ..] => {
+        [
+            ScalarValue::Int64(Some(from)),
+            ScalarValue::Int64(Some(to)),
+            rest @ ..,
+        ] => {
             let step = match rest {
                 [ScalarValue::Int64(Some(step))] => *step,
                 _ => 1,
@@ -332,7 +342,9 @@ fn times(
 }
 
 fn added(us: i64, step: IntervalMonthDayNano) -> Result<i64> {
-    let start = DateTime::from_timestamp_micros(us).ok_or_else(out_of_range)?.naive_utc();
+    let start = DateTime::from_timestamp_micros(us)
+        .ok_or_else(out_of_range)?
+        .naive_utc();
     let months = Months::new(step.months.unsigned_abs());
     let moved = match step.months >= 0 {
         true => start.checked_add_months(months),
@@ -374,11 +386,30 @@ mod tests {
             ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(m, d, ns)))
         };
         let count = |from, to, step| series(&[at(from), at(to), step]).unwrap().len();
-        assert_eq!(count("2024-01-01 00:00", "2024-01-02 00:00", step(0, 0, 12)), 3);
-        assert_eq!(count("2024-01-31 00:00", "2024-03-31 00:00", step(1, 0, 0)), 3);
-        assert_eq!(count("2024-01-02 00:00", "2024-01-01 00:00", step(0, -1, 0)), 2);
-        assert!(series(&[at("2024-01-01 00:00"), at("2024-01-02 00:00"), step(0, 0, 0)]).is_err());
+        assert_eq!(
+            count("2024-01-01 00:00", "2024-01-02 00:00", step(0, 0, 12)),
+            3
+        );
+        assert_eq!(
+            count("2024-01-31 00:00", "2024-03-31 00:00", step(1, 0, 0)),
+            3
+        );
+        assert_eq!(
+            count("2024-01-02 00:00", "2024-01-01 00:00", step(0, -1, 0)),
+            2
+        );
+        assert!(
+            series(&[
+                at("2024-01-01 00:00"),
+                at("2024-01-02 00:00"),
+                step(0, 0, 0)
+            ])
+            .is_err()
+        );
         let number = |n| ScalarValue::Int64(Some(n));
-        assert_eq!(series(&[number(3), number(1), number(-1)]).unwrap().len(), 3);
+        assert_eq!(
+            series(&[number(3), number(1), number(-1)]).unwrap().len(),
+            3
+        );
     }
 }

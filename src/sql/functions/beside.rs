@@ -88,7 +88,8 @@ impl ScalarUDFImpl for Beside {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> DataFusionResult<FieldRef> {
-        self.of(&types_of(args.arg_fields)).return_field_from_args(args)
+        self.of(&types_of(args.arg_fields))
+            .return_field_from_args(args)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {

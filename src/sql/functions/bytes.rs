@@ -44,8 +44,16 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ],
     );
     let mut functions = vec![
-        beside(datafusion::functions::string::octet_length(), &length, of_bytes),
-        beside(datafusion::functions::unicode::character_length(), &length, of_bytes),
+        beside(
+            datafusion::functions::string::octet_length(),
+            &length,
+            of_bytes,
+        ),
+        beside(
+            datafusion::functions::unicode::character_length(),
+            &length,
+            of_bytes,
+        ),
         beside(datafusion::functions::unicode::substr(), &part, |types| {
             of_bytes(types) || types.get(1) == Some(&DataType::Utf8)
         }),
@@ -140,7 +148,10 @@ fn conversions() -> Vec<Arc<ScalarUDF>> {
                         Some(byte) => Ok(ScalarValue::Int32(Some(i32::from(*byte)))),
                         None => Err(Error::new(
                             sqlstate::INVALID_PARAMETER_VALUE,
-                            format!("index {at} out of valid range, 0..{}", given.len() as i64 - 1),
+                            format!(
+                                "index {at} out of valid range, 0..{}",
+                                given.len() as i64 - 1
+                            ),
                         )),
                     }
                 },
@@ -246,7 +257,9 @@ fn decode(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let decoded = match name.to_ascii_lowercase().as_str() {
         "hex" => {
             if !plain.len().is_multiple_of(2) {
-                return Err(invalid("invalid hexadecimal data: odd number of digits".to_owned()));
+                return Err(invalid(
+                    "invalid hexadecimal data: odd number of digits".to_owned(),
+                ));
             }
             plain
                 .as_bytes()
@@ -259,8 +272,9 @@ fn decode(arguments: &[ScalarValue]) -> Result<ScalarValue> {
                 })
                 .collect::<Result<Vec<u8>>>()?
         }
-        "base64" => from_base64(&plain)
-            .ok_or_else(|| invalid("invalid base64 end sequence".to_owned()))?,
+        "base64" => {
+            from_base64(&plain).ok_or_else(|| invalid("invalid base64 end sequence".to_owned()))?
+        }
         "escape" => unescaped(given)?,
         _ => return Err(unknown_encoding(name)),
     };
@@ -271,7 +285,9 @@ fn unescaped(text: &str) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match (first, octal.and_then(|d| u8::from_str_radix(d, 8).ok())) {
             (b'\\', _) if after.first() == Some(&b'\\') => {
                 out.push(b'\\');

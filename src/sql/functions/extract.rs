@@ -102,7 +102,13 @@ impl Field {
             Self::Century => hundreds(year, 100),
             Self::Millennium => hundreds(year, 1000),
             Self::Decade => year.div_euclid(10),
-            Self::Year => if year > 0 { year } else { year - 1 },
+            Self::Year => {
+                if year > 0 {
+                    year
+                } else {
+                    year - 1
+                }
+            }
             Self::IsoYear => i64::from(date.iso_week().year()),
             Self::Quarter => i64::from(date.month0() / 3 + 1),
             Self::Month => i64::from(date.month()),
@@ -114,12 +120,20 @@ impl Field {
             Self::TimeZone => 0,
             Self::Epoch => {
                 let us = i128::from(moment.and_utc().timestamp_micros());
-                return if scale == 0 { us.div_euclid(1_000_000) } else { us };
+                return if scale == 0 {
+                    us.div_euclid(1_000_000)
+                } else {
+                    us
+                };
             }
             Self::Julian => {
                 let days = i128::from(date.num_days_from_ce()) + 1_721_425;
                 let fraction = i128::from(of_day_us) * 1_000_000 / 86_400_000_000;
-                return if scale == 0 { days } else { days * 1_000_000 + fraction };
+                return if scale == 0 {
+                    days
+                } else {
+                    days * 1_000_000 + fraction
+                };
             }
             Self::Hour | Self::Minute | Self::Second | Self::Milliseconds | Self::Microseconds => {
                 return self.of_time(of_day_us);
@@ -159,7 +173,9 @@ impl Field {
                 // A year of 365.25 days, and months of 30 beyond that.
                 let days_quarters = i128::from(years) * 1461 + i128::from(months % 12) * 120;
                 let days = i128::from(interval.days);
-                return Some(days_quarters * 21_600_000_000 + days * 86_400_000_000 + i128::from(us));
+                return Some(
+                    days_quarters * 21_600_000_000 + days * 86_400_000_000 + i128::from(us),
+                );
             }
             _ => return None,
         }))
@@ -247,7 +263,10 @@ impl Extract {
             DataType::Interval(_) => column
                 .as_primitive::<IntervalMonthDayNanoType>()
                 .iter()
-                .map(|i| i.map(|i| field.of_interval(i).ok_or_else(unsupported)).transpose())
+                .map(|i| {
+                    i.map(|i| field.of_interval(i).ok_or_else(unsupported))
+                        .transpose()
+                })
                 .collect(),
             _ => Err(unsupported()),
         }

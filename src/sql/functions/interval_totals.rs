@@ -49,7 +49,11 @@ impl IntervalTotal {
     }
 
     fn add(&mut self, values: &ArrayRef, sign: i64) {
-        for interval in values.as_primitive::<IntervalMonthDayNanoType>().iter().flatten() {
+        for interval in values
+            .as_primitive::<IntervalMonthDayNanoType>()
+            .iter()
+            .flatten()
+        {
             self.months += sign * i64::from(interval.months);
             self.days += sign * i64::from(interval.days);
             self.nanoseconds += i128::from(sign) * i128::from(interval.nanoseconds);

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::types::IntervalMonthDayNano;
-use datafusion::arrow::array::{
-    ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray,
-};
+use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
 use datafusion::arrow::datatypes::{
     DataType, Float64Type, IntervalMonthDayNanoType, IntervalUnit, TimestampMicrosecondType,
 };

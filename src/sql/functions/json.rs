@@ -35,7 +35,10 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         &[form!([Json] -> Integer, array_length)],
     );
     both(
-        ["json_array_elements_text_array", "jsonb_array_elements_text_array"],
+        [
+            "json_array_elements_text_array",
+            "jsonb_array_elements_text_array",
+        ],
         &[form!([Json] -> TextArray, |a| {
             let items = items_of(parsed(&a[0])?)?;
             Ok(texts(Type::TextArray, items.iter().map(Json::to_plain_text)))
@@ -49,7 +52,10 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         })],
     );
     both(
-        ["json_each_values_text_array", "jsonb_each_values_text_array"],
+        [
+            "json_each_values_text_array",
+            "jsonb_each_values_text_array",
+        ],
         &[form!([Json] -> TextArray, |a| {
             let members = members_of(parsed(&a[0])?)?;
             Ok(texts(Type::TextArray, members.iter().map(|(_, v)| v.to_plain_text())))
@@ -137,7 +143,10 @@ pub(crate) fn path_text() -> Arc<ScalarUDF> {
 
 /// `a || b`
 pub(crate) fn concat() -> Arc<ScalarUDF> {
-    plain("jsonb_concat", &[form!([Jsonb, Jsonb] -> Jsonb, concatenated)])
+    plain(
+        "jsonb_concat",
+        &[form!([Jsonb, Jsonb] -> Jsonb, concatenated)],
+    )
 }
 
 /// `a @> b`
@@ -245,7 +254,10 @@ fn place(items: &[Json], step: &str) -> Option<usize> {
 
 fn follow(value: Json, path: impl IntoIterator<Item = String>) -> Option<Json> {
     path.into_iter().try_fold(value, |value, step| match value {
-        Json::Object(members) => members.into_iter().find(|(n, _)| *n == step).map(|(_, v)| v),
+        Json::Object(members) => members
+            .into_iter()
+            .find(|(n, _)| *n == step)
+            .map(|(_, v)| v),
         Json::Array(mut items) => place(&items, &step).map(|i| items.swap_remove(i)),
         _ => None,
     })

@@ -110,10 +110,15 @@ impl Build {
                 out.extend_from_slice(b"]");
             }
             Shape::Object => {
-                let invalid = |primary: &str| Error::new(sqlstate::INVALID_PARAMETER_VALUE, primary);
+                let invalid =
+                    |primary: &str| Error::new(sqlstate::INVALID_PARAMETER_VALUE, primary);
                 if !columns.len().is_multiple_of(2) {
-                    return Err(invalid("argument list must have even number of elements")
-                        .hint(format!("The arguments of {}() must consist of alternating keys and values.", self.name)));
+                    return Err(
+                        invalid("argument list must have even number of elements").hint(format!(
+                            "The arguments of {}() must consist of alternating keys and values.",
+                            self.name
+                        )),
+                    );
                 }
                 out.extend_from_slice(b"{");
                 for (n, pair) in columns.chunks(2).enumerate() {
@@ -222,7 +227,11 @@ fn write_pairs(items: &ArrayRef, out: &mut BytesMut) -> Result<()> {
         }
         write_string(names.value(row).as_bytes(), out);
         out.extend_from_slice(b" : ");
-        let value = if values.is_null(row) { "null" } else { values.value(row) };
+        let value = if values.is_null(row) {
+            "null"
+        } else {
+            values.value(row)
+        };
         out.extend_from_slice(value.as_bytes());
     }
     out.extend_from_slice(b" }");

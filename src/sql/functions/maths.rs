@@ -43,8 +43,14 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
                 })]
             },
         ),
-        plain("ln", const { &[of_double(|a| logarithm(double(&a[0])?, f64::ln))] }),
-        plain("log10", const { &[of_double(|a| logarithm(double(&a[0])?, f64::log10))] }),
+        plain(
+            "ln",
+            const { &[of_double(|a| logarithm(double(&a[0])?, f64::ln))] },
+        ),
+        plain(
+            "log10",
+            const { &[of_double(|a| logarithm(double(&a[0])?, f64::log10))] },
+        ),
         plain(
             "log",
             const {
@@ -111,7 +117,10 @@ fn numeric_quotient(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let quotient = (left / right)
         .checked_mul(10i128.pow(u32::from(scale.unsigned_abs())))
         .ok_or_else(|| {
-            Error::new(sqlstate::NUMERIC_OUT_OF_RANGE, "value overflows numeric format")
+            Error::new(
+                sqlstate::NUMERIC_OUT_OF_RANGE,
+                "value overflows numeric format",
+            )
         })?;
     Ok(ScalarValue::Decimal128(Some(quotient), 38, scale))
 }
@@ -158,7 +167,9 @@ fn width_bucket(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     }
     let share = (value - low) / (high - low);
     let bucket = (share * count as f64).floor() as i64 + 1;
-    Ok(ScalarValue::Int32(i32::try_from(bucket.clamp(0, count + 1)).ok()))
+    Ok(ScalarValue::Int32(
+        i32::try_from(bucket.clamp(0, count + 1)).ok(),
+    ))
 }
 
 /// Digits, the point and the sign of a text; the template says only where they may stand, and what
@@ -178,9 +189,16 @@ fn to_number(arguments: &[ScalarValue]) -> Result<ScalarValue> {
         ));
     }
     let scale = 16;
-    let padded: String = fraction.chars().chain("0".repeat(scale).chars()).take(scale).collect();
+    let padded: String = fraction
+        .chars()
+        .chain("0".repeat(scale).chars())
+        .take(scale)
+        .collect();
     let value: i128 = format!("{whole_digits}{padded}").parse().map_err(|_| {
-        Error::new(sqlstate::NUMERIC_OUT_OF_RANGE, "value overflows numeric format")
+        Error::new(
+            sqlstate::NUMERIC_OUT_OF_RANGE,
+            "value overflows numeric format",
+        )
     })?;
     let value = if negative { -value } else { value };
     Ok(ScalarValue::Decimal128(Some(value), 38, 16))

@@ -83,7 +83,9 @@ impl Operation {
         let larger = left.max(right);
         match self {
             Self::Divide => larger.max(QUOTIENT_SCALE),
-            Self::Multiply => left.saturating_add(right).min(larger.max(PRODUCT_SCALE_MAX)),
+            Self::Multiply => left
+                .saturating_add(right)
+                .min(larger.max(PRODUCT_SCALE_MAX)),
         }
     }
 
@@ -102,7 +104,8 @@ impl Operation {
                 rounded_quotient(product, power_of_ten(cut)?)?
             }
         };
-        wide.to_i128().filter(|v| v.unsigned_abs() < 10u128.pow(u32::from(PRECISION)))
+        wide.to_i128()
+            .filter(|v| v.unsigned_abs() < 10u128.pow(u32::from(PRECISION)))
     }
 }
 
@@ -340,7 +343,10 @@ mod tests {
         let third = divide.apply(-20, 3, scales(1, 0, divide));
         assert_eq!(third, Some(-6_666_666_666_666_667));
         // 1 / 0.125 = 8
-        assert_eq!(divide.apply(1, 125, scales(0, 3, divide)), Some(8 * 10i128.pow(16)));
+        assert_eq!(
+            divide.apply(1, 125, scales(0, 3, divide)),
+            Some(8 * 10i128.pow(16))
+        );
         let multiply = Operation::Multiply;
         // 1.5 * 1.5 with all digits, and the last of 32 rounded off
         assert_eq!(multiply.apply(15, 15, scales(1, 1, multiply)), Some(225));

@@ -135,7 +135,11 @@ impl Plain {
     fn form(&self, types: &[DataType]) -> Result<&Form> {
         let fits = |form: &&Form| {
             form.takes.len() == types.len()
-                && form.takes.iter().zip(types).all(|(t, given)| t.takes(given))
+                && form
+                    .takes
+                    .iter()
+                    .zip(types)
+                    .all(|(t, given)| t.takes(given))
         };
         // A text may be a literal of any type, so it is tried last.
         let fits_as_literal = |form: &&Form| {
@@ -247,9 +251,8 @@ pub(super) fn bytes(value: &ScalarValue) -> Result<&[u8]> {
 
 /// An array of texts of the type that a form gives.
 pub(super) fn texts(gives: Type, items: impl IntoIterator<Item = Option<String>>) -> ScalarValue {
-    let mut builder = datafusion::arrow::array::ListBuilder::new(
-        datafusion::arrow::array::StringBuilder::new(),
-    );
+    let mut builder =
+        datafusion::arrow::array::ListBuilder::new(datafusion::arrow::array::StringBuilder::new());
     if let DataType::List(item) = gives.sql_type().to_arrow() {
         builder = builder.with_field(item);
     }

@@ -147,7 +147,11 @@ impl ScalarUDFImpl for Matches {
     }
 
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(DataType::List(Arc::new(Field::new("item", groups_type(), true))))
+        Ok(DataType::List(Arc::new(Field::new(
+            "item",
+            groups_type(),
+            true,
+        ))))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
@@ -167,7 +171,10 @@ impl ScalarUDFImpl for Matches {
             for groups in regex.captures_iter(text(&values[0])?).take(count) {
                 let skipped = usize::from(groups.len() > 1);
                 for group in groups.iter().skip(skipped) {
-                    builder.values().values().append_option(group.map(|g| g.as_str()));
+                    builder
+                        .values()
+                        .values()
+                        .append_option(group.map(|g| g.as_str()));
                 }
                 builder.values().append(true);
             }

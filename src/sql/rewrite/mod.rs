@@ -5,6 +5,8 @@
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
 //! - [`joins`]: the merged columns of a full join with USING
+//! - [`arrays`]: array literals, and arrays of subqueries
+//! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
@@ -13,6 +15,8 @@
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
 
+mod arrays;
+mod calls;
 mod joins;
 mod names;
 mod numbers;
@@ -128,14 +132,13 @@ impl Rewriter {
     fn enter(&mut self, expression: &Expr) -> Result<()> {
         self.subquery_depth += usize::from(holds_query(expression));
         if self.subquery_depth > SUBQUERY_DEPTH_MAX {
-            return Err(Error::new(
-                sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                "statement is too complex",
-            )
-            .detail(format!(
-                "Subqueries in expressions may nest {SUBQUERY_DEPTH_MAX} levels."
-            ))
-            .hint("Put the inner ones into WITH."));
+            return Err(
+                Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "statement is too complex")
+                    .detail(format!(
+                        "Subqueries in expressions may nest {SUBQUERY_DEPTH_MAX} levels."
+                    ))
+                    .hint("Put the inner ones into WITH."),
+            );
         }
         Ok(())
     }

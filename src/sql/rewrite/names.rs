@@ -78,8 +78,7 @@ fn keep_inputs_beside_sets(query: &mut Query) {
         if is_column || !super::sets::names_column(expr, &name) {
             continue;
         }
-        if let Some(OrderByKind::Expressions(orders)) =
-            query.order_by.as_mut().map(|o| &mut o.kind)
+        if let Some(OrderByKind::Expressions(orders)) = query.order_by.as_mut().map(|o| &mut o.kind)
         {
             for order in orders {
                 if matches!(&order.expr, Expr::Identifier(i) if folded(i) == name) {

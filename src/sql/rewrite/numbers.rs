@@ -80,8 +80,8 @@ pub(super) fn bare_numeric(expression: &mut Expr) {
             expr, data_type, ..
         } if is_bare_numeric(data_type) => {
             let operand = std::mem::replace(expr.as_mut(), Expr::value(Value::Null));
-            let exact = super::postgres::string_constant(&operand)
-                .and_then(|text| numeric_of_text(&text));
+            let exact =
+                super::postgres::string_constant(&operand).and_then(|text| numeric_of_text(&text));
             *expression = exact.unwrap_or_else(|| call("to_bare_numeric", vec![operand]));
         }
         Expr::TypedString(typed) if is_bare_numeric(&typed.data_type) => {
@@ -109,10 +109,9 @@ fn is_bare_numeric(data_type: &DataType) -> bool {
 /// A function that wants bare numbers gets them back, and so do window frames.
 pub(super) fn bare_arguments(function: &mut ast::Function) {
     let name = last_part(&function.name);
-    if let (true, FunctionArguments::List(list)) = (
-        WANTS_LITERALS.contains(&name.as_str()),
-        &mut function.args,
-    ) {
+    if let (true, FunctionArguments::List(list)) =
+        (WANTS_LITERALS.contains(&name.as_str()), &mut function.args)
+    {
         for argument in &mut list.args {
             if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
                 bare(argument);
@@ -233,9 +232,15 @@ impl Digits {
         let digits = format!("{whole}{fraction}");
         let count = i32::try_from(digits.len()).ok()?;
         let (whole, fraction) = if point <= 0 {
-            (String::new(), format!("{}{digits}", "0".repeat(point.unsigned_abs() as usize)))
+            (
+                String::new(),
+                format!("{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
+            )
         } else if point >= count {
-            (format!("{digits}{}", "0".repeat((point - count) as usize)), String::new())
+            (
+                format!("{digits}{}", "0".repeat((point - count) as usize)),
+                String::new(),
+            )
         } else {
             let (whole, fraction) = digits.split_at(point as usize);
             (whole.to_owned(), fraction.to_owned())

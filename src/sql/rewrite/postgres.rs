@@ -2,10 +2,10 @@
 
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident, ObjectName, Query,
-    SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, ValueWithSpan,
+    SelectItem, SetExpr, TableFactor, Value, ValueWithSpan,
 };
 
-use super::{call, numbers, string, template};
+use super::{arrays, call, calls, numbers, string, template};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::functions::patterns;
@@ -23,14 +23,6 @@ const OBJECT_TYPES: &[(&str, &str)] = &[
 
 /// Names that are functions when they stand without parentheses.
 const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role", "localtimestamp"];
-
-/// Functions that give an integer in PostgreSQL.
-const WHOLE_RESULTS: &[&str] = &[
-    "array_length",
-    "array_ndims",
-    "array_position",
-    "cardinality",
-];
 
 /// Functions under their PostgreSQL names, where DataFusion has them under another.
 const SYNONYMS: &[(&str, &str)] = &[
@@ -69,7 +61,7 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
             if let Some(text) = string_constant(right)
                 && text.trim_start().starts_with('{')
             {
-                **right = array(&text)?;
+                **right = arrays::array(&text)?;
             }
         }
         _ => {}
@@ -91,18 +83,18 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             if let BinaryOperator::PGCustomBinaryOperator(parts) = op {
                 *op = operator(parts)?;
             }
-            power(expression);
+            calls::power(expression);
         }
         Expr::Function(function) => {
             strip_catalog(&mut function.name);
             if matches!(function.args, FunctionArguments::Subquery(_)) {
-                return array_of_subquery(expression);
+                return arrays::array_of_subquery(expression);
             }
             numbers::bare_arguments(function);
-            rank(expression);
-            modulo(expression);
-            whole_result(expression);
-            time_function(expression);
+            calls::rank(expression);
+            calls::modulo(expression);
+            calls::whole_result(expression);
+            calls::time_function(expression);
         }
         Expr::Cast { .. } => {
             cast(expression);
@@ -110,13 +102,13 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             numbers::bare_numeric(expression);
         }
         Expr::TypedString(_) => numbers::bare_numeric(expression),
-        Expr::Extract { .. } => extract(expression),
-        Expr::Substring { .. } => substring(expression),
+        Expr::Extract { .. } => calls::extract(expression),
+        Expr::Substring { .. } => calls::substring(expression),
         Expr::Array(array) if super::sets::refers_to_columns(&array.elem) => {
             // The planner looks for the columns of a literal in the innermost query only.
             *expression = call("make_array", std::mem::take(&mut array.elem));
         }
-        Expr::UnaryOp { .. } => sign_operator(expression),
+        Expr::UnaryOp { .. } => calls::sign_operator(expression),
         Expr::Value(value) => {
             if let Value::UnicodeStringLiteral(text) = &mut value.value {
                 value.value = Value::SingleQuotedString(std::mem::take(text));
@@ -216,7 +208,7 @@ pub(super) fn show_object_names(item: &mut SelectItem) {
     }
 }
 
-fn take(expression: &mut Expr) -> Expr {
+pub(super) fn take(expression: &mut Expr) -> Expr {
     std::mem::replace(expression, Expr::value(Value::Null))
 }
 
@@ -407,146 +399,6 @@ fn interval(interval: &mut ast::Interval) -> Result<()> {
     Ok(())
 }
 
-/// `mod(a, b)` is `a % b`.
-fn modulo(expression: &mut Expr) {
-    let Expr::Function(function) = expression else {
-        return;
-    };
-    let FunctionArguments::List(list) = &function.args else {
-        return;
-    };
-    let operands: Vec<Expr> = list
-        .args
-        .iter()
-        .filter_map(|argument| match argument {
-            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e.clone()),
-            _ => None,
-        })
-        .collect();
-    if let ("mod", [left, right]) = (last_part(&function.name).as_str(), operands.as_slice()) {
-        *expression = binary(
-            Expr::Nested(Box::new(left.clone())),
-            BinaryOperator::Modulo,
-            Expr::Nested(Box::new(right.clone())),
-        );
-    }
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::Nested(Box::new(Expr::BinaryOp {
-        left: Box::new(left),
-        op,
-        right: Box::new(right),
-    }))
-}
-
-fn cast_to(expression: Expr, data_type: DataType) -> Expr {
-    Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(expression),
-        data_type,
-        array: false,
-        format: None,
-    }
-}
-
-/// `EXTRACT(field FROM time)`.
-fn extract(expression: &mut Expr) {
-    if let Expr::Extract { field, expr, .. } = expression {
-        let name = field.to_string();
-        let name = name.trim_matches('\'').to_ascii_lowercase();
-        *expression = call("extract_field", vec![string(name), take(expr)]);
-    }
-}
-
-/// `a ^ b` is a power.
-fn power(expression: &mut Expr) {
-    if let Expr::BinaryOp {
-        left,
-        op: BinaryOperator::PGExp,
-        right,
-    } = expression
-    {
-        *expression = call("power", vec![take(left), take(right)]);
-    }
-}
-
-/// `substring(x FROM start FOR length)` as a plain call.
-fn substring(expression: &mut Expr) {
-    let Expr::Substring {
-        expr,
-        substring_from,
-        substring_for,
-        ..
-    } = expression
-    else {
-        return;
-    };
-    let one = || Box::new(Expr::value(Value::Number("1".to_owned(), false)));
-    let start = substring_from.take().unwrap_or_else(one);
-    let mut arguments = vec![take(expr), *start];
-    arguments.extend(substring_for.take().map(|length| *length));
-    *expression = call("substr", arguments);
-}
-
-/// Square and cube roots, absolute values.
-fn sign_operator(expression: &mut Expr) {
-    let Expr::UnaryOp { op, expr } = expression else {
-        return;
-    };
-    let function = match op {
-        ast::UnaryOperator::PGSquareRoot => "sqrt",
-        ast::UnaryOperator::PGCubeRoot => "cbrt",
-        ast::UnaryOperator::PGAbs => "abs",
-        _ => return,
-    };
-    *expression = call(function, vec![take(expr)]);
-}
-
-/// Functions whose results the engine counts without a sign, and NULL for the length of nothing.
-fn whole_result(expression: &mut Expr) {
-    let Expr::Function(function) = expression else {
-        return;
-    };
-    let name = last_part(&function.name);
-    if !WHOLE_RESULTS.contains(&name.as_str()) {
-        return;
-    }
-    *expression = cast_to(take(expression), DataType::Int(None));
-    if name == "array_length" {
-        let nothing = Expr::value(Value::Number("0".to_owned(), false));
-        let nothing = cast_to(nothing, DataType::Int(None));
-        *expression = call("nullif", vec![take(expression), nothing]);
-    }
-}
-
-/// `date_part('year', t)`, `age(t)`, `localtimestamp`.
-fn time_function(expression: &mut Expr) {
-    let Expr::Function(function) = expression else {
-        return;
-    };
-    let name = last_part(&function.name);
-    if name == "localtimestamp" {
-        let now = call("now", vec![]);
-        *expression = cast_to(now, DataType::Timestamp(None, ast::TimezoneInfo::None));
-        return;
-    }
-    let FunctionArguments::List(list) = &mut function.args else {
-        return;
-    };
-    match (name.as_str(), list.args.len()) {
-        ("date_part" | "datepart", 2) => {
-            function.name = ObjectName::from(vec![Ident::new("extract_field")]);
-            *expression = cast_to(take(expression), DataType::DoublePrecision);
-        }
-        ("age", 1) => {
-            let today = ast::FunctionArgExpr::Expr(call("current_date", vec![]));
-            list.args.insert(0, ast::FunctionArg::Unnamed(today));
-        }
-        _ => {}
-    }
-}
-
 /// A cast to `varchar(n)` or `char(n)` cuts what is longer.
 fn shorten(expression: &mut Expr) {
     let length = match expression {
@@ -561,7 +413,7 @@ fn shorten(expression: &mut Expr) {
         _ => return,
     };
     if let ast::CharacterLength::IntegerLength { length, .. } = length {
-        let text = cast_to(take_operand(expression), DataType::Text);
+        let text = calls::cast_to(take_operand(expression), DataType::Text);
         let length = Expr::value(Value::Number(length.to_string(), false));
         *expression = call("left", vec![text, length]);
     }
@@ -572,207 +424,6 @@ fn take_operand(cast: &mut Expr) -> Expr {
         Expr::Cast { expr, .. } => take(expr),
         other => take(other),
     }
-}
-
-/// A ranking window function in PostgreSQL's type; the engine counts without a sign.
-fn rank(expression: &mut Expr) {
-    let Expr::Function(function) = expression else {
-        return;
-    };
-    if function.over.is_none() {
-        return;
-    }
-    let wanted = match last_part(&function.name).as_str() {
-        "row_number" | "rank" | "dense_rank" => DataType::BigInt(None),
-        "ntile" => DataType::Integer(None),
-        _ => return,
-    };
-    *expression = cast_to(take(expression), wanted);
-}
-
-/// `'{a,"b c",NULL}'`, one dimension, as `ARRAY['a', 'b c', NULL]`.
-fn array(text: &str) -> Result<Expr> {
-    let malformed = || {
-        Error::new(
-            sqlstate::INVALID_TEXT,
-            format!("malformed array literal: \"{text}\""),
-        )
-    };
-    let body = text
-        .trim()
-        .strip_prefix('{')
-        .and_then(|t| t.strip_suffix('}'))
-        .ok_or_else(malformed)?;
-    let elem = array_elements(body)
-        .ok_or_else(malformed)?
-        .into_iter()
-        .map(|e| e.map_or_else(|| Expr::value(Value::Null), string))
-        .collect();
-    Ok(Expr::Array(ast::Array { elem, named: true }))
-}
-
-/// Elements of an array literal's inside; `None` for NULL. `None` as a whole: malformed.
-fn array_elements(body: &str) -> Option<Vec<Option<String>>> {
-    if body.trim().is_empty() {
-        return Some(Vec::new());
-    }
-    let mut elements = Vec::new();
-    let mut characters = body.chars().peekable();
-    loop {
-        while characters.next_if(|c| c.is_whitespace()).is_some() {}
-        let mut element = String::new();
-        let quoted = characters.next_if_eq(&'"').is_some();
-        loop {
-            match characters.next() {
-                Some('\\') => element.push(characters.next()?),
-                Some('"') if quoted => break,
-                Some('{' | '}' | '"') if !quoted => return None,
-                Some(',') if !quoted => {
-                    elements.push(unquoted(&element)?);
-                    element.clear();
-                    while characters.next_if(|c| c.is_whitespace()).is_some() {}
-                    if characters.peek() == Some(&'"') {
-                        break;
-                    }
-                }
-                Some(c) => element.push(c),
-                None if quoted => return None,
-                None => {
-                    elements.push(unquoted(&element)?);
-                    return Some(elements);
-                }
-            }
-        }
-        if quoted {
-            elements.push(Some(element));
-            while characters.next_if(|c| c.is_whitespace()).is_some() {}
-            match characters.next() {
-                None => return Some(elements),
-                Some(',') => {}
-                Some(_) => return None,
-            }
-        }
-    }
-}
-
-fn unquoted(element: &str) -> Option<Option<String>> {
-    let element = element.trim();
-    match element {
-        "" => None,
-        e if e.eq_ignore_ascii_case("null") => Some(None),
-        e => Some(Some(e.to_owned())),
-    }
-}
-
-/// `ARRAY(SELECT …)`. The subquery's ORDER BY becomes the aggregate's, since a relation has no
-/// order of its own:
-///
-/// ```text
-/// ARRAY(SELECT x FROM t ORDER BY y DESC)
-///   → (SELECT array_agg(element ORDER BY order_1 DESC)
-///      FROM (SELECT x, y AS order_1 FROM t ORDER BY y DESC) AS elements (element, order_1))
-/// ```
-fn array_of_subquery(expression: &mut Expr) -> Result<()> {
-    let Expr::Function(function) = expression else {
-        return Ok(());
-    };
-    if last_part(&function.name) != "array" {
-        return Err(Error::new(
-            sqlstate::SYNTAX_ERROR,
-            format!(
-                "a query as the argument of {} needs parentheses of its own",
-                function.name
-            ),
-        ));
-    }
-    let FunctionArguments::Subquery(mut query) =
-        std::mem::replace(&mut function.args, FunctionArguments::None)
-    else {
-        return Ok(());
-    };
-    let orders = order_columns(&mut query);
-    let mut element = call("array_agg", vec![Expr::Identifier(Ident::new("element"))]);
-    if let Expr::Function(aggregate) = &mut element
-        && let FunctionArguments::List(list) = &mut aggregate.args
-        && !orders.is_empty()
-    {
-        list.clauses
-            .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
-    }
-    let mut columns = vec![Ident::new("element")];
-    columns.extend(orders.iter().filter_map(|order| match &order.expr {
-        Expr::Identifier(ident) if ident.value != "element" => Some(ident.clone()),
-        _ => None,
-    }));
-    let mut aggregate: Query = template("SELECT element FROM input");
-    if let SetExpr::Select(select) = aggregate.body.as_mut() {
-        let element = call("array_or_empty", vec![element]);
-        select.projection = vec![SelectItem::UnnamedExpr(element)];
-        if let Some(from) = select.from.first_mut() {
-            from.relation = TableFactor::Derived {
-                lateral: false,
-                subquery: query,
-                alias: Some(TableAlias {
-                    explicit: true,
-                    name: Ident::new("elements"),
-                    columns: columns
-                        .into_iter()
-                        .map(|name| TableAliasColumnDef {
-                            name,
-                            data_type: None,
-                        })
-                        .collect(),
-                    at: None,
-                }),
-                sample: None,
-            };
-        }
-    }
-    *expression = Expr::Subquery(Box::new(aggregate));
-    Ok(())
-}
-
-/// The order of a subquery of one column as an order over its columns; an order by something
-/// else than the column adds that as a column. Empty where the query's form does not allow it.
-fn order_columns(query: &mut Query) -> Vec<ast::OrderByExpr> {
-    let Some(ast::OrderByKind::Expressions(orders)) = query.order_by.as_ref().map(|o| &o.kind)
-    else {
-        return Vec::new();
-    };
-    let mut orders = orders.clone();
-    let SetExpr::Select(select) = query.body.as_mut() else {
-        return Vec::new();
-    };
-    let [SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. }] =
-        select.projection.as_slice()
-    else {
-        return Vec::new();
-    };
-    let output = output.clone();
-    let output_name = match &select.projection[0] {
-        SelectItem::ExprWithAlias { alias, .. } => Some(Expr::Identifier(alias.clone())),
-        _ => None,
-    };
-    for (index, order) in orders.iter_mut().enumerate() {
-        let is_first = matches!(&order.expr, Expr::Value(v)
-            if matches!(&v.value, Value::Number(n, _) if *n == "1"));
-        let is_output =
-            is_first || order.expr == output || output_name.as_ref() == Some(&order.expr);
-        let name = if is_output {
-            Ident::new("element")
-        } else if select.distinct.is_some() {
-            return Vec::new();
-        } else {
-            let name = Ident::new(format!("order_{}", index + 1));
-            select.projection.push(SelectItem::ExprWithAlias {
-                expr: order.expr.clone(),
-                alias: name.clone(),
-            });
-            name
-        };
-        order.expr = Expr::Identifier(name);
-    }
-    orders
 }
 
 /// `LIKE … ESCAPE c`: the engine's escape is always a backslash.

@@ -28,12 +28,30 @@ struct SetFunction {
 }
 
 const SETS: &[SetFunction] = &[
-    SetFunction { name: "unnest", columns: &[(None, "")] },
-    SetFunction { name: "generate_series", columns: &[(None, "generate_series_array")] },
-    SetFunction { name: "generate_subscripts", columns: &[(None, "generate_series_array")] },
-    SetFunction { name: "regexp_split_to_table", columns: &[(None, "regexp_split_to_array")] },
-    SetFunction { name: "regexp_matches", columns: &[(None, "regexp_matches_array")] },
-    SetFunction { name: "string_to_table", columns: &[(None, "string_to_array")] },
+    SetFunction {
+        name: "unnest",
+        columns: &[(None, "")],
+    },
+    SetFunction {
+        name: "generate_series",
+        columns: &[(None, "generate_series_array")],
+    },
+    SetFunction {
+        name: "generate_subscripts",
+        columns: &[(None, "generate_series_array")],
+    },
+    SetFunction {
+        name: "regexp_split_to_table",
+        columns: &[(None, "regexp_split_to_array")],
+    },
+    SetFunction {
+        name: "regexp_matches",
+        columns: &[(None, "regexp_matches_array")],
+    },
+    SetFunction {
+        name: "string_to_table",
+        columns: &[(None, "string_to_array")],
+    },
     SetFunction {
         name: "json_array_elements",
         columns: &[(Some("value"), "json_array_elements_array")],
@@ -50,8 +68,14 @@ const SETS: &[SetFunction] = &[
         name: "jsonb_array_elements_text",
         columns: &[(Some("value"), "jsonb_array_elements_text_array")],
     },
-    SetFunction { name: "json_object_keys", columns: &[(None, "json_object_keys_array")] },
-    SetFunction { name: "jsonb_object_keys", columns: &[(None, "jsonb_object_keys_array")] },
+    SetFunction {
+        name: "json_object_keys",
+        columns: &[(None, "json_object_keys_array")],
+    },
+    SetFunction {
+        name: "jsonb_object_keys",
+        columns: &[(None, "jsonb_object_keys_array")],
+    },
     SetFunction {
         name: "json_each",
         columns: &[
@@ -271,9 +295,10 @@ pub(super) fn refers_to_columns(expressions: &[Expr]) -> bool {
 
 /// Whether an expression calls a set-returning function.
 pub(super) fn holds_set_function(expression: &Expr) -> bool {
-    finds(expression, |e| {
-        matches!(e, Expr::Function(f) if set_function(&f.name).is_some())
-    })
+    finds(
+        expression,
+        |e| matches!(e, Expr::Function(f) if set_function(&f.name).is_some()),
+    )
 }
 
 /// Whether an expression has a column of a name.

@@ -48,7 +48,10 @@ fn numbers_have_types() {
         ("SELECT 1.50 AS a", "SELECT '1.50'::NUMERIC(3,2) AS a"),
         ("SELECT 1e300 AS a", "SELECT '1e300'::DOUBLE PRECISION AS a"),
         ("SELECT x::numeric AS a", "SELECT to_bare_numeric(x) AS a"),
-        ("SELECT '1.5'::numeric AS a", "SELECT '1.5'::NUMERIC(2,1) AS a"),
+        (
+            "SELECT '1.5'::numeric AS a",
+            "SELECT '1.5'::NUMERIC(2,1) AS a",
+        ),
         ("SELECT round(x, 2) AS a", "SELECT round(x, 2) AS a"),
         (
             "SELECT a FROM t GROUP BY 1 ORDER BY 1 LIMIT 2",

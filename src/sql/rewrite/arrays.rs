@@ -1,0 +1,195 @@
+//! Array literals, and `ARRAY(SELECT …)`.
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, FunctionArguments, Ident, Query, SelectItem, SetExpr, TableAlias,
+    TableAliasColumnDef, TableFactor, Value,
+};
+
+use super::{call, string, template};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::data_types::last_part;
+
+/// `'{a,"b c",NULL}'`, one dimension, as `ARRAY['a', 'b c', NULL]`.
+pub(super) fn array(text: &str) -> Result<Expr> {
+    let malformed = || {
+        Error::new(
+            sqlstate::INVALID_TEXT,
+            format!("malformed array literal: \"{text}\""),
+        )
+    };
+    let body = text
+        .trim()
+        .strip_prefix('{')
+        .and_then(|t| t.strip_suffix('}'))
+        .ok_or_else(malformed)?;
+    let elem = array_elements(body)
+        .ok_or_else(malformed)?
+        .into_iter()
+        .map(|e| e.map_or_else(|| Expr::value(Value::Null), string))
+        .collect();
+    Ok(Expr::Array(ast::Array { elem, named: true }))
+}
+
+/// Elements of an array literal's inside; `None` for NULL. `None` as a whole: malformed.
+fn array_elements(body: &str) -> Option<Vec<Option<String>>> {
+    if body.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    let mut elements = Vec::new();
+    let mut characters = body.chars().peekable();
+    loop {
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        let mut element = String::new();
+        let quoted = characters.next_if_eq(&'"').is_some();
+        loop {
+            match characters.next() {
+                Some('\\') => element.push(characters.next()?),
+                Some('"') if quoted => break,
+                Some('{' | '}' | '"') if !quoted => return None,
+                Some(',') if !quoted => {
+                    elements.push(unquoted(&element)?);
+                    element.clear();
+                    while characters.next_if(|c| c.is_whitespace()).is_some() {}
+                    if characters.peek() == Some(&'"') {
+                        break;
+                    }
+                }
+                Some(c) => element.push(c),
+                None if quoted => return None,
+                None => {
+                    elements.push(unquoted(&element)?);
+                    return Some(elements);
+                }
+            }
+        }
+        if quoted {
+            elements.push(Some(element));
+            while characters.next_if(|c| c.is_whitespace()).is_some() {}
+            match characters.next() {
+                None => return Some(elements),
+                Some(',') => {}
+                Some(_) => return None,
+            }
+        }
+    }
+}
+
+fn unquoted(element: &str) -> Option<Option<String>> {
+    let element = element.trim();
+    match element {
+        "" => None,
+        e if e.eq_ignore_ascii_case("null") => Some(None),
+        e => Some(Some(e.to_owned())),
+    }
+}
+
+/// `ARRAY(SELECT …)`. The subquery's ORDER BY becomes the aggregate's, since a relation has no
+/// order of its own:
+///
+/// ```text
+/// ARRAY(SELECT x FROM t ORDER BY y DESC)
+///   → (SELECT array_agg(element ORDER BY order_1 DESC)
+///      FROM (SELECT x, y AS order_1 FROM t ORDER BY y DESC) AS elements (element, order_1))
+/// ```
+pub(super) fn array_of_subquery(expression: &mut Expr) -> Result<()> {
+    let Expr::Function(function) = expression else {
+        return Ok(());
+    };
+    if last_part(&function.name) != "array" {
+        return Err(Error::new(
+            sqlstate::SYNTAX_ERROR,
+            format!(
+                "a query as the argument of {} needs parentheses of its own",
+                function.name
+            ),
+        ));
+    }
+    let FunctionArguments::Subquery(mut query) =
+        std::mem::replace(&mut function.args, FunctionArguments::None)
+    else {
+        return Ok(());
+    };
+    let orders = order_columns(&mut query);
+    let mut element = call("array_agg", vec![Expr::Identifier(Ident::new("element"))]);
+    if let Expr::Function(aggregate) = &mut element
+        && let FunctionArguments::List(list) = &mut aggregate.args
+        && !orders.is_empty()
+    {
+        list.clauses
+            .push(ast::FunctionArgumentClause::OrderBy(orders.clone()));
+    }
+    let mut columns = vec![Ident::new("element")];
+    columns.extend(orders.iter().filter_map(|order| match &order.expr {
+        Expr::Identifier(ident) if ident.value != "element" => Some(ident.clone()),
+        _ => None,
+    }));
+    let mut aggregate: Query = template("SELECT element FROM input");
+    if let SetExpr::Select(select) = aggregate.body.as_mut() {
+        let element = call("array_or_empty", vec![element]);
+        select.projection = vec![SelectItem::UnnamedExpr(element)];
+        if let Some(from) = select.from.first_mut() {
+            from.relation = TableFactor::Derived {
+                lateral: false,
+                subquery: query,
+                alias: Some(TableAlias {
+                    explicit: true,
+                    name: Ident::new("elements"),
+                    columns: columns
+                        .into_iter()
+                        .map(|name| TableAliasColumnDef {
+                            name,
+                            data_type: None,
+                        })
+                        .collect(),
+                    at: None,
+                }),
+                sample: None,
+            };
+        }
+    }
+    *expression = Expr::Subquery(Box::new(aggregate));
+    Ok(())
+}
+
+/// The order of a subquery of one column as an order over its columns; an order by something
+/// else than the column adds that as a column. Empty where the query's form does not allow it.
+fn order_columns(query: &mut Query) -> Vec<ast::OrderByExpr> {
+    let Some(ast::OrderByKind::Expressions(orders)) = query.order_by.as_ref().map(|o| &o.kind)
+    else {
+        return Vec::new();
+    };
+    let mut orders = orders.clone();
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return Vec::new();
+    };
+    let [SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. }] =
+        select.projection.as_slice()
+    else {
+        return Vec::new();
+    };
+    let output = output.clone();
+    let output_name = match &select.projection[0] {
+        SelectItem::ExprWithAlias { alias, .. } => Some(Expr::Identifier(alias.clone())),
+        _ => None,
+    };
+    for (index, order) in orders.iter_mut().enumerate() {
+        let is_first = matches!(&order.expr, Expr::Value(v)
+            if matches!(&v.value, Value::Number(n, _) if *n == "1"));
+        let is_output =
+            is_first || order.expr == output || output_name.as_ref() == Some(&order.expr);
+        let name = if is_output {
+            Ident::new("element")
+        } else if select.distinct.is_some() {
+            return Vec::new();
+        } else {
+            let name = Ident::new(format!("order_{}", index + 1));
+            select.projection.push(SelectItem::ExprWithAlias {
+                expr: order.expr.clone(),
+                alias: name.clone(),
+            });
+            name
+        };
+        order.expr = Expr::Identifier(name);
+    }
+    orders
+}

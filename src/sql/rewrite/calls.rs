@@ -1,0 +1,171 @@
+//! Calls and operators of PostgreSQL as calls of functions that there are.
+
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident, ObjectName, Value,
+};
+
+use super::postgres::take;
+use super::{call, string};
+use crate::sql::data_types::last_part;
+
+/// Functions that give an integer in PostgreSQL.
+const WHOLE_RESULTS: &[&str] = &[
+    "array_length",
+    "array_ndims",
+    "array_position",
+    "cardinality",
+];
+
+/// `mod(a, b)` is `a % b`.
+pub(super) fn modulo(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let FunctionArguments::List(list) = &function.args else {
+        return;
+    };
+    let operands: Vec<Expr> = list
+        .args
+        .iter()
+        .filter_map(|argument| match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e.clone()),
+            _ => None,
+        })
+        .collect();
+    if let ("mod", [left, right]) = (last_part(&function.name).as_str(), operands.as_slice()) {
+        *expression = binary(
+            Expr::Nested(Box::new(left.clone())),
+            BinaryOperator::Modulo,
+            Expr::Nested(Box::new(right.clone())),
+        );
+    }
+}
+
+pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::Nested(Box::new(Expr::BinaryOp {
+        left: Box::new(left),
+        op,
+        right: Box::new(right),
+    }))
+}
+
+pub(super) fn cast_to(expression: Expr, data_type: DataType) -> Expr {
+    Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(expression),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
+/// `EXTRACT(field FROM time)`.
+pub(super) fn extract(expression: &mut Expr) {
+    if let Expr::Extract { field, expr, .. } = expression {
+        let name = field.to_string();
+        let name = name.trim_matches('\'').to_ascii_lowercase();
+        *expression = call("extract_field", vec![string(name), take(expr)]);
+    }
+}
+
+/// `a ^ b` is a power.
+pub(super) fn power(expression: &mut Expr) {
+    if let Expr::BinaryOp {
+        left,
+        op: BinaryOperator::PGExp,
+        right,
+    } = expression
+    {
+        *expression = call("power", vec![take(left), take(right)]);
+    }
+}
+
+/// `substring(x FROM start FOR length)` as a plain call.
+pub(super) fn substring(expression: &mut Expr) {
+    let Expr::Substring {
+        expr,
+        substring_from,
+        substring_for,
+        ..
+    } = expression
+    else {
+        return;
+    };
+    let one = || Box::new(Expr::value(Value::Number("1".to_owned(), false)));
+    let start = substring_from.take().unwrap_or_else(one);
+    let mut arguments = vec![take(expr), *start];
+    arguments.extend(substring_for.take().map(|length| *length));
+    *expression = call("substr", arguments);
+}
+
+/// Square and cube roots, absolute values.
+pub(super) fn sign_operator(expression: &mut Expr) {
+    let Expr::UnaryOp { op, expr } = expression else {
+        return;
+    };
+    let function = match op {
+        ast::UnaryOperator::PGSquareRoot => "sqrt",
+        ast::UnaryOperator::PGCubeRoot => "cbrt",
+        ast::UnaryOperator::PGAbs => "abs",
+        _ => return,
+    };
+    *expression = call(function, vec![take(expr)]);
+}
+
+/// Functions whose results the engine counts without a sign, and NULL for the length of nothing.
+pub(super) fn whole_result(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let name = last_part(&function.name);
+    if !WHOLE_RESULTS.contains(&name.as_str()) {
+        return;
+    }
+    *expression = cast_to(take(expression), DataType::Int(None));
+    if name == "array_length" {
+        let nothing = Expr::value(Value::Number("0".to_owned(), false));
+        let nothing = cast_to(nothing, DataType::Int(None));
+        *expression = call("nullif", vec![take(expression), nothing]);
+    }
+}
+
+/// `date_part('year', t)`, `age(t)`, `localtimestamp`.
+pub(super) fn time_function(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let name = last_part(&function.name);
+    if name == "localtimestamp" {
+        let now = call("now", vec![]);
+        *expression = cast_to(now, DataType::Timestamp(None, ast::TimezoneInfo::None));
+        return;
+    }
+    let FunctionArguments::List(list) = &mut function.args else {
+        return;
+    };
+    match (name.as_str(), list.args.len()) {
+        ("date_part" | "datepart", 2) => {
+            function.name = ObjectName::from(vec![Ident::new("extract_field")]);
+            *expression = cast_to(take(expression), DataType::DoublePrecision);
+        }
+        ("age", 1) => {
+            let today = ast::FunctionArgExpr::Expr(call("current_date", vec![]));
+            list.args.insert(0, ast::FunctionArg::Unnamed(today));
+        }
+        _ => {}
+    }
+}
+
+/// `row_number()` and its like are bigint; the engine counts without a sign.
+const RANKS: &[&str] = &["row_number", "rank", "dense_rank"];
+
+/// A ranking window function as bigint.
+pub(super) fn rank(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    if function.over.is_none() || !RANKS.contains(&last_part(&function.name).as_str()) {
+        return;
+    }
+    *expression = cast_to(take(expression), DataType::BigInt(None));
+}
