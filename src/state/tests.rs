@@ -231,7 +231,7 @@ fn options(limit_bytes: usize, spill_bytes: usize) -> StateStoreOptions {
 #[test]
 fn store_equals_a_map_over_spills_merges_snapshots_and_reopening() {
     for seed in crate::soak::seeds(1..25) {
-        let mut random = Random(seed * 0x9e37_79b9_7f4a);
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a));
         let folder = tempfile::tempdir().unwrap();
         let identity = Uuid::from_u128(u128::from(seed));
         // Some stores spill every other batch, some never.
