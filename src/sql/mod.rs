@@ -9,15 +9,19 @@
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
 pub mod context;
+mod correlated;
 mod cursor;
 pub mod data_types;
+mod dialect;
 pub mod functions;
 pub mod guards;
 pub mod interval;
 pub mod names;
+mod numeric_floats;
 pub mod options;
 mod parse;
 mod planner;
+mod push_down;
 pub mod render;
 pub mod rewrite;
 mod set_operations;
