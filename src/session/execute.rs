@@ -30,22 +30,23 @@ impl Session {
         if let Some(what) = writes(statement) {
             self.check_writable(what)?;
         }
+        // Boxed: what plans and runs queries is large, and all of it would be in one frame.
         match statement {
-            Statement::Query(query) => self.query(query, parameters).await,
-            Statement::Insert(insert) => self.insert(insert, parameters).await,
-            Statement::Update(update) => self.update(update, parameters).await,
-            Statement::Delete(delete) => self.delete(delete, parameters).await,
+            Statement::Query(query) => Box::pin(self.query(query, parameters)).await,
+            Statement::Insert(insert) => Box::pin(self.insert(insert, parameters)).await,
+            Statement::Update(update) => Box::pin(self.update(update, parameters)).await,
+            Statement::Delete(delete) => Box::pin(self.delete(delete, parameters)).await,
             Statement::Truncate(names) => self.truncate(names).await,
             Statement::Copy(copy) => self.copy(copy).await,
             Statement::Explain(explained) => self.explain(explained, parameters).await,
             Statement::Subscribe(subscribe) => self.subscribe(subscribe).await,
             Statement::DeclareCursor { name, query, hold } => {
-                self.declare_cursor(name, query, *hold, parameters).await
+                Box::pin(self.declare_cursor(name, query, *hold, parameters)).await
             }
             Statement::Execute { name, arguments } => {
                 Box::pin(self.execute_prepared(name, arguments)).await
             }
-            _ => self.dispatch_command(statement).await,
+            _ => Box::pin(self.dispatch_command(statement)).await,
         }
     }
 

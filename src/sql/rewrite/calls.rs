@@ -156,16 +156,18 @@ pub(super) fn time_function(expression: &mut Expr) {
     }
 }
 
-/// `row_number()` and its like are bigint; the engine counts without a sign.
-const RANKS: &[&str] = &["row_number", "rank", "dense_rank"];
-
-/// A ranking window function as bigint.
+/// A ranking window function in PostgreSQL's type; the engine counts without a sign.
 pub(super) fn rank(expression: &mut Expr) {
     let Expr::Function(function) = expression else {
         return;
     };
-    if function.over.is_none() || !RANKS.contains(&last_part(&function.name).as_str()) {
+    if function.over.is_none() {
         return;
     }
-    *expression = cast_to(take(expression), DataType::BigInt(None));
+    let wanted = match last_part(&function.name).as_str() {
+        "row_number" | "rank" | "dense_rank" => DataType::BigInt(None),
+        "ntile" => DataType::Integer(None),
+        _ => return,
+    };
+    *expression = cast_to(take(expression), wanted);
 }
