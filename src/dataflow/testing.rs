@@ -85,6 +85,8 @@ pub struct Harness {
     last_run: Arc<Run>,
     /// Watermark of the next batches.
     pub watermark: Option<i64>,
+    /// Time of the next batches, microseconds since the epoch.
+    pub now_us: i64,
 }
 
 fn session() -> SessionContext {
@@ -137,6 +139,7 @@ impl Harness {
             batch_id: 0,
             last_run: Arc::default(),
             watermark: None,
+            now_us: 0,
         }
     }
 
@@ -239,7 +242,7 @@ impl Harness {
             batch_id: self.batch_id,
             snapshot: self.store.snapshot(),
             watermark: self.watermark,
-            now_us: 0,
+            now_us: self.now_us,
             budget: self.budget.clone(),
         }
     }

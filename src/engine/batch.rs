@@ -153,7 +153,8 @@ impl Pipeline {
         let watermark = opened.next_watermark(&self.settings, batch_at_us);
         let closes_windows = opened.closes_windows(watermark);
         let fills = !opened.unfilled.is_empty() || self.sinks.iter().any(|s| s.is_new);
-        if sources.is_empty() && !fills && !closes_windows {
+        let is_due = opened.due_us().is_some_and(|due| due <= batch_at_us);
+        if sources.is_empty() && !fills && !closes_windows && !is_due {
             return Ok(None);
         }
         Ok(Some(OffsetEntry {
@@ -473,6 +474,11 @@ impl Opened {
                 .dataflow
                 .as_ref()
                 .is_some_and(|d| d.lock().wants_batch_at(now))
+    }
+
+    /// When a batch is wanted by the clock, even one without rows.
+    pub(super) fn due_us(&self) -> Option<i64> {
+        self.dataflow.as_ref()?.lock().due_us()
     }
 
     /// The watermark that a batch planned now applies.

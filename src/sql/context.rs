@@ -1,7 +1,8 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  … type coercion → subqueries as values → counted set operations → checked arithmetic
+//! analyzer:  … type coercion → subqueries as values → first of DISTINCT ON → counted set operations
+//!           → checked arithmetic
 //! optimizer: DataFusion's
 //! ```
 //! Decisions: text is Utf8 (no views), timestamps have microseconds and a UTC zone exists,
@@ -25,9 +26,11 @@ use datafusion::prelude::SessionContext;
 
 use crate::error::Result;
 use crate::sql::data_types::SqlTypePlanner;
+use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::planner::OperatorPlanner;
+use crate::sql::sessions;
 use crate::sql::set_operations::CountedSetOperations;
 use crate::sql::subqueries::SubqueryValues;
 
@@ -97,6 +100,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
         .with_type_planner(Arc::new(SqlTypePlanner))
         .with_physical_optimizer_rules(physical_rules())
         .with_analyzer_rule(Arc::new(SubqueryValues))
+        .with_analyzer_rule(Arc::new(FirstOfDistinct))
         .with_analyzer_rule(Arc::new(CountedSetOperations))
         .with_analyzer_rule(Arc::new(CheckedArithmeticRule::default()));
     if let Some(runtime) = options.runtime {
@@ -109,6 +113,9 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     datafusion_functions_json::register_all(&mut state)?;
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     state.register_udaf(functions::sums::sum())?;
+    for function in sessions::functions() {
+        state.register_udwf(function)?;
+    }
     for function in functions::all().into_iter().chain(options.functions) {
         state.register_udf(function)?;
     }

@@ -11,6 +11,7 @@
 pub mod context;
 mod cursor;
 pub mod data_types;
+mod distinct_on;
 pub mod functions;
 pub mod interval;
 pub mod names;
@@ -19,6 +20,7 @@ mod parse;
 mod planner;
 pub mod render;
 pub mod rewrite;
+pub mod sessions;
 mod set_operations;
 mod source;
 pub mod statement;

@@ -3,7 +3,7 @@
 //! [`crate::sql::context`].
 //!
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
-//! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
+//! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
 //! - [`joins`]: the merged columns of a full join with USING
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member

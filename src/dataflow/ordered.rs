@@ -1,0 +1,293 @@
+//! Rows by group and order in state: what top-N, window functions and sessions stand on.
+//!
+//! ```text
+//!   key of an entry:   group │ order │ row │ lengths of group and order
+//!                      └ bytes that compare as the values do ┘
+//! ```
+//!
+//! The rows of a group lie together in the order that its ORDER BY asks for; rows that tie there
+//! are ordered by all their columns, so that an answer never hangs on the order of arrival. Where
+//! the group holds event time, that column's bytes come first: all groups that a watermark closes
+//! are then one range, which is deleted without an index of ends.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use datafusion::arrow::row::{RowConverter, SortField};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+
+use super::aggregate::EventTimeGroup;
+use super::bag::{Bag, SettledRows};
+use super::change::ChangeBatch;
+use super::expression::{evaluate, evaluate_all};
+use super::operator::BatchContext;
+use super::rows::{KeyCodec, RowCodec, without_negative_zero};
+use crate::error::Result;
+
+/// How rows are grouped and ordered.
+#[derive(Debug, Clone)]
+pub struct OrderedSpec {
+    /// Input rows.
+    pub input: SchemaRef,
+    /// PARTITION BY; empty: all rows are one group.
+    pub group: Vec<Arc<dyn PhysicalExpr>>,
+    /// ORDER BY within a group.
+    pub order: Vec<PhysicalSortExpr>,
+    /// What a watermark closes: the first of `group`; `None`: nothing.
+    pub event_time: Option<EventTimeGroup>,
+}
+
+/// An entry's bytes, told apart.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryParts<'a> {
+    /// The group's key.
+    pub group: &'a [u8],
+    /// The order key.
+    pub order: &'a [u8],
+    /// The row, as [`OrderedRows::codec`] encodes it.
+    pub row: &'a [u8],
+}
+
+/// The rows, kept in the state store.
+#[derive(Debug)]
+pub struct OrderedRows {
+    spec: OrderedSpec,
+    groups: KeyCodec,
+    order: Option<RowConverter>,
+    codec: RowCodec,
+    /// The entries with their weights.
+    pub bag: Bag,
+}
+
+impl OrderedRows {
+    /// Rows kept under a stable name; 0A000 for a type whose values have no order.
+    pub fn new(name: &str, spec: OrderedSpec) -> Result<Self> {
+        let type_of = |e: &Arc<dyn PhysicalExpr>| e.data_type(&spec.input);
+        let types = spec
+            .group
+            .iter()
+            .map(type_of)
+            .collect::<Result<Vec<_>, _>>()?;
+        let fields = spec
+            .order
+            .iter()
+            .map(|sort| {
+                Ok(SortField::new_with_options(
+                    type_of(&sort.expr)?,
+                    sort.options,
+                ))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            groups: KeyCodec::new(types)?,
+            order: match fields.is_empty() {
+                true => None,
+                false => Some(RowConverter::new(fields)?),
+            },
+            codec: RowCodec::new(spec.input.clone())?,
+            bag: Bag::new(&format!("{name}/rows")),
+            spec,
+        })
+    }
+
+    /// How rows are grouped and ordered.
+    pub fn spec(&self) -> &OrderedSpec {
+        &self.spec
+    }
+
+    /// Encodes and decodes rows.
+    pub fn codec(&self) -> &RowCodec {
+        &self.codec
+    }
+
+    /// Takes a change; the number of rows that were late, and so left out.
+    pub fn push(&mut self, change: &ChangeBatch, context: &BatchContext) -> Result<u64> {
+        let groups = evaluate_all(&self.spec.group, change.rows())?;
+        let late = self.late_rows(&groups, context)?;
+        let groups = self.groups.encode(&groups)?;
+        let rows = self.codec.encode(change.rows())?;
+        let orders = match &self.order {
+            None => None,
+            Some(converter) => {
+                let columns = self
+                    .spec
+                    .order
+                    .iter()
+                    .map(|sort| Ok(without_negative_zero(&evaluate(&sort.expr, change.rows())?)))
+                    .collect::<Result<Vec<ArrayRef>>>()?;
+                Some(converter.convert_columns(&columns)?)
+            }
+        };
+        let mut dropped = 0;
+        let mut tail = Vec::new();
+        for index in 0..change.num_rows() {
+            if late.as_ref().is_some_and(|late| late.value(index)) {
+                dropped += change.weight(index).unsigned_abs();
+                continue;
+            }
+            let order = orders.as_ref().map(|orders| orders.row(index));
+            let order = order.as_ref().map_or(&[][..], |order| order.data());
+            tail.clear();
+            tail.extend_from_slice(order);
+            tail.extend_from_slice(rows.row(index));
+            push_length(groups.row(index).len(), &mut tail);
+            push_length(order.len(), &mut tail);
+            self.bag.add(groups.row(index), &tail, change.weight(index));
+        }
+        Ok(dropped)
+    }
+
+    /// Rows of groups that the watermark has closed; `None`: it closes none.
+    fn late_rows(
+        &self,
+        groups: &[ArrayRef],
+        context: &BatchContext,
+    ) -> Result<Option<BooleanArray>> {
+        let (Some(time), Some(watermark)) = (self.spec.event_time, context.watermark) else {
+            return Ok(None);
+        };
+        let values = cast(&groups[time.group_index], &DataType::Int64)?;
+        let values = values.as_primitive::<Int64Type>();
+        let late = values.iter().map(|value| {
+            Some(value.is_some_and(|value| value.saturating_add(time.end_offset) <= watermark))
+        });
+        Ok(Some(late.collect()))
+    }
+
+    /// The groups that the watermark has closed lie from the first key to below the second.
+    fn closed_range(&self, context: &BatchContext) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (time, watermark) = (self.spec.event_time?, context.watermark?);
+        assert_eq!(time.group_index, 0, "the closing column leads the key");
+        let above = watermark.saturating_sub(time.end_offset).checked_add(1)?;
+        // arrow-row: a value is 1 and its bytes with the sign turned round; NULL, which never
+        // closes, is 0.
+        let mut upper = vec![1];
+        upper.extend_from_slice(&((above as u64) ^ (1 << 63)).to_be_bytes());
+        Some((vec![1], upper))
+    }
+
+    /// Takes the groups that the watermark has closed out of the state. They were answered for,
+    /// and no row of theirs can come any more. Before settling.
+    pub fn forget_closed(&mut self, context: &BatchContext) -> Result<()> {
+        let Some((lower, upper)) = self.closed_range(context) else {
+            return Ok(());
+        };
+        let snapshot = &context.snapshot;
+        let mut closed = self.bag.read_old_between(snapshot, &lower, &upper)?;
+        while closed.advance()? {
+            self.bag.add(closed.row(), &[], -closed.weight());
+        }
+        Ok(())
+    }
+
+    /// The settled entries of each group that is still open.
+    pub fn changed_groups(&self, context: &BatchContext) -> Vec<Range<usize>> {
+        let changes = self.bag.settled();
+        let mut groups = group_ranges(changes);
+        if let Some((lower, upper)) = self.closed_range(context) {
+            groups.retain(|range| {
+                let key = changes.key(range.start);
+                key < &lower[..] || key >= &upper[..]
+            });
+        }
+        groups
+    }
+
+    /// When state is freed, in words.
+    pub fn retention(&self) -> String {
+        match self.spec.event_time {
+            Some(_) => "freed when the watermark closes the window of the group".to_owned(),
+            None => "kept while the row is in the input".to_owned(),
+        }
+    }
+}
+
+/// Appends a length so that it can be read from the end: base 128, the lowest digit last.
+fn push_length(length: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut rest = length;
+    loop {
+        let more = rest >= 0x80;
+        out.push((rest & 0x7f) as u8 | if more { 0x80 } else { 0 });
+        rest >>= 7;
+        if !more {
+            break;
+        }
+    }
+    out[start..].reverse();
+}
+
+/// Takes a length off the end.
+fn pop_length(bytes: &mut &[u8]) -> usize {
+    let (mut length, mut shift) = (0, 0);
+    while let Some((last, rest)) = bytes.split_last() {
+        *bytes = rest;
+        length |= usize::from(last & 0x7f) << shift;
+        shift += 7;
+        if last & 0x80 == 0 {
+            break;
+        }
+    }
+    length
+}
+
+/// Tells a whole entry apart.
+pub fn parts(entry: &[u8]) -> EntryParts<'_> {
+    let mut rest = entry;
+    let order_len = pop_length(&mut rest);
+    let group_len = pop_length(&mut rest);
+    let (group, rest) = rest.split_at(group_len);
+    let (order, row) = rest.split_at(order_len);
+    EntryParts { group, order, row }
+}
+
+/// Tells an entry apart that was read without its group's bytes.
+pub fn tail_parts(tail: &[u8]) -> EntryParts<'_> {
+    let mut rest = tail;
+    let order_len = pop_length(&mut rest);
+    pop_length(&mut rest);
+    let (order, row) = rest.split_at(order_len);
+    EntryParts {
+        group: &[],
+        order,
+        row,
+    }
+}
+
+/// The entries of each group, consecutive since the group's bytes come first.
+fn group_ranges(changes: &SettledRows) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for index in 0..changes.len() {
+        match ranges.last_mut() {
+            Some(last)
+                if parts(changes.key(last.start)).group == parts(changes.key(index)).group =>
+            {
+                last.end = index + 1;
+            }
+            _ => ranges.push(index..index + 1),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_fall_apart_again() {
+        for (group, order) in [(0, 0), (1, 127), (128, 3), (20_000, 129)] {
+            let mut entry = vec![7; group];
+            entry.extend(vec![8; order]);
+            entry.extend(b"row");
+            push_length(group, &mut entry);
+            push_length(order, &mut entry);
+            let parts = parts(&entry);
+            assert_eq!((parts.group.len(), parts.order.len()), (group, order));
+            assert_eq!(parts.row, b"row");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Window functions: only the partitions that a batch touches are computed again, and within
+//! them only the neighbourhood of the change where the functions see no farther.
+//!
+//! ```text
+//!   change ──► (partition, order, row) -> weight
+//!                 │ per touched partition: its rows before │ and after the batch
+//!                 ▼                        functions over both, in order
+//!              difference of the results
+//! ```
+//!
+//! The rows lie in order in the state, so nothing is sorted. What was sent is not kept: it is
+//! computed again from the rows before the batch, which gives the same, since the order is total
+//! and a function is a pure one of its partition's rows in order. The functions themselves are
+//! DataFusion's, with every frame it has (ROWS, RANGE, GROUPS).
+
+pub mod reach;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::window::WindowExpr;
+
+use self::reach::Reach;
+use super::bag::{ByteRows, SettledRows};
+use super::batch_numbers::BatchNumbers;
+use super::change::ChangeBatch;
+use super::consolidate::{ROWS_PER_BATCH, consolidate};
+use super::keyed::KeyedReader;
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::ordered::{OrderedRows, OrderedSpec, parts, tail_parts};
+use super::rows::{RowCodec, rebatch};
+use crate::error::Result;
+use crate::state::{Run, TableId};
+
+/// What to compute.
+#[derive(Debug, Clone)]
+pub struct WindowSpec {
+    /// In SQL words, for people.
+    pub detail: String,
+    /// PARTITION BY and ORDER BY that all the functions have.
+    pub rows: OrderedSpec,
+    /// The functions, over the input's columns.
+    pub functions: Vec<Arc<dyn WindowExpr>>,
+    /// How far all of them see; `None`: some see all of the partition.
+    pub reach: Option<Reach>,
+    /// The input's columns, then a column per function.
+    pub schema: SchemaRef,
+}
+
+/// The operator.
+pub struct Window {
+    spec: WindowSpec,
+    rows: OrderedRows,
+    output: RowCodec,
+    numbers: BatchNumbers,
+}
+
+/// Consecutive rows of one partition, every copy by itself, and those of them whose results are
+/// of use; the others are there to be seen by the functions.
+struct Stretch {
+    rows: Range<usize>,
+    wanted: Range<usize>,
+}
+
+/// Rows of some partitions, before or after a batch.
+#[derive(Default)]
+struct Stretches {
+    rows: ByteRows,
+    all: Vec<Stretch>,
+}
+
+/// The part of a partition that is computed, entry by entry, before and after the batch.
+struct Part {
+    /// Entries without the partition's bytes, with the copies before and after.
+    entries: ByteRows,
+    before: Vec<i64>,
+    after: Vec<i64>,
+    /// Rows stand before the first entry, or after the last one.
+    cut_at_start: bool,
+    cut_at_end: bool,
+}
+
+impl Part {
+    fn push(&mut self, entry: &[u8], before: i64, after: i64) {
+        self.entries.push(entry, &[]);
+        self.before.push(before.max(0));
+        self.after.push(after.max(0));
+    }
+
+    /// Drops entries at the head that none after the present end sees, when `copies` before it are
+    /// enough. Now and then only, so that it costs little per entry.
+    fn keep_last(&mut self, copies: u64) {
+        let slack = 2 * usize::try_from(copies).unwrap_or(usize::MAX / 4) + 128;
+        if self.before.len() < slack {
+            return;
+        }
+        let mut kept = 0;
+        let mut from = self.before.len();
+        while from > 0 && kept < copies {
+            from -= 1;
+            kept += self.before[from] as u64;
+        }
+        let mut entries = ByteRows::default();
+        for index in from..self.entries.len() {
+            entries.push(self.entries.get(index), &[]);
+        }
+        self.entries = entries;
+        self.before.drain(..from);
+        self.after.drain(..from);
+        self.cut_at_start |= from > 0;
+    }
+
+    /// Appends its rows, before or after the batch, to the stretches.
+    fn append(&self, copies: &[i64], reach: Option<Reach>, to: &mut Stretches) {
+        let start = to.rows.len();
+        for (index, copies) in copies.iter().enumerate() {
+            let row = tail_parts(self.entries.get(index)).row;
+            for _ in 0..*copies {
+                to.rows.push(row, &[]);
+            }
+        }
+        let rows = start..to.rows.len();
+        let mut wanted = rows.clone();
+        if let Some(reach) = reach {
+            if self.cut_at_start {
+                wanted.start = (wanted.start + reach.before as usize).min(wanted.end);
+            }
+            if self.cut_at_end {
+                wanted.end = wanted
+                    .end
+                    .saturating_sub(reach.after as usize)
+                    .max(wanted.start);
+            }
+        }
+        if !rows.is_empty() {
+            to.all.push(Stretch { rows, wanted });
+        }
+    }
+}
+
+impl Window {
+    /// An operator; `name` is its stable name.
+    pub fn new(name: &str, spec: WindowSpec) -> Result<Self> {
+        Ok(Self {
+            rows: OrderedRows::new(name, spec.rows.clone())?,
+            output: RowCodec::new(spec.schema.clone())?,
+            numbers: BatchNumbers::default(),
+            spec,
+        })
+    }
+
+    /// The part of a touched partition that can have changed, with what its functions see.
+    fn part(
+        &self,
+        changes: &SettledRows,
+        range: Range<usize>,
+        reader: &mut KeyedReader,
+    ) -> Result<Part> {
+        let group = parts(changes.key(range.start)).group;
+        let mut part = Part {
+            entries: ByteRows::default(),
+            before: Vec::new(),
+            after: Vec::new(),
+            cut_at_start: false,
+            cut_at_end: false,
+        };
+        let context_copies = self.spec.reach.map(|reach| reach.before + reach.after);
+        let mut next = range.start;
+        let mut behind = 0;
+        let tail_of = |index: usize| &changes.key(index)[group.len()..];
+        reader.each(group, |entry, weight| {
+            while next < range.end && tail_of(next) < entry {
+                part.push(
+                    tail_of(next),
+                    changes.old_weight(next),
+                    changes.new_weight(next),
+                );
+                next += 1;
+            }
+            if next < range.end && tail_of(next) == entry {
+                part.push(entry, weight, changes.new_weight(next));
+                next += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            if let Some(copies) = context_copies {
+                if next == range.start {
+                    part.keep_last(copies);
+                } else if next == range.end {
+                    if behind >= copies {
+                        part.cut_at_end = true;
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    behind += weight.max(0) as u64;
+                }
+            }
+            part.push(entry, weight, weight);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for index in next..range.end {
+            part.push(
+                tail_of(index),
+                changes.old_weight(index),
+                changes.new_weight(index),
+            );
+        }
+        Ok(part)
+    }
+
+    /// The functions' results over the wanted rows of all stretches, with the rows.
+    fn results(&self, stretches: &Stretches) -> Result<Vec<RecordBatch>> {
+        let rows = self.rows.codec().decode(stretches.rows.iter())?;
+        let mut results = Vec::with_capacity(stretches.all.len());
+        for stretch in &stretches.all {
+            let part = rows.slice(stretch.rows.start, stretch.rows.len());
+            let from = stretch.wanted.start - stretch.rows.start;
+            let mut columns: Vec<ArrayRef> = part.columns().to_vec();
+            for function in &self.spec.functions {
+                columns.push(function.evaluate(&part)?);
+            }
+            let columns = columns
+                .iter()
+                .map(|column| column.slice(from, stretch.wanted.len()))
+                .collect();
+            results.push(rebatch(&self.spec.schema, columns, stretch.wanted.len())?);
+        }
+        Ok(results)
+    }
+
+    /// How the results over some whole parts differ.
+    fn difference(&self, before: &Stretches, after: &Stretches) -> Result<Vec<ChangeBatch>> {
+        let mut changes = Vec::new();
+        for rows in self.results(before)? {
+            changes.push(ChangeBatch::inserts(rows).negated());
+        }
+        changes.extend(self.results(after)?.into_iter().map(ChangeBatch::inserts));
+        consolidate(&self.output, &changes)
+    }
+}
+
+impl Operator for Window {
+    fn describe(&self) -> OperatorDescription {
+        OperatorDescription {
+            kind: "window",
+            detail: self.spec.detail.clone(),
+            incremental: true,
+            state: Some(
+                match self.spec.reach {
+                    Some(_) => "(partition, order, row) -> weight; the neighbourhood of a change is computed again",
+                    None => "(partition, order, row) -> weight; touched partitions are computed again",
+                }
+                .to_owned(),
+            ),
+            retention: Some(self.rows.retention()),
+        }
+    }
+
+    fn push(
+        &mut self,
+        _port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        _out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let late = self.rows.push(&change, context)?;
+        let numbers = self.numbers.of(context);
+        numbers.input_rows += change.num_rows() as u64;
+        numbers.late_rows += late;
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.numbers.of(context);
+        self.rows.forget_closed(context)?;
+        let changes = self.rows.bag.settle(&context.snapshot)?;
+        let groups = self.rows.changed_groups(context);
+        let bag = &self.rows.bag;
+        let mut reader = KeyedReader::new(bag, &context.snapshot, false, groups.len())?;
+        let mut next = 0;
+        let mut output_rows = 0;
+        while next < groups.len() {
+            let (mut before, mut after) = (Stretches::default(), Stretches::default());
+            while next < groups.len() && before.rows.len() + after.rows.len() < 2 * ROWS_PER_BATCH {
+                let part = self.part(&changes, groups[next].clone(), &mut reader)?;
+                part.append(&part.before, self.spec.reach, &mut before);
+                part.append(&part.after, self.spec.reach, &mut after);
+                next += 1;
+            }
+            let difference = self.difference(&before, &after)?;
+            output_rows += difference.iter().map(|c| c.num_rows() as u64).sum::<u64>();
+            out.extend(difference);
+        }
+        self.numbers.of(context).output_rows += output_rows;
+        Ok(())
+    }
+
+    fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        self.rows.bag.drain(&context.snapshot)
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        self.rows.bag.tables().to_vec()
+    }
+
+    fn reset(&mut self) {
+        self.rows.bag.reset();
+        self.numbers = BatchNumbers::default();
+    }
+
+    fn statistics(&self) -> OperatorStatistics {
+        let mut statistics = self.numbers.get();
+        self.rows.bag.add_statistics(&mut statistics);
+        statistics
+    }
+}
