@@ -131,8 +131,10 @@ impl Pipeline {
 
     /// Chooses the ranges of the next batch; `None`: there is no reason for one.
     async fn plan_batch(&mut self) -> Result<Option<OffsetEntry>> {
-        let batch_at_us = self.parts.clock.now_us();
+        let now_us = self.parts.clock.now_us();
         let opened = self.opened.as_mut().expect("a running pipeline is open");
+        // A clock that was set back brings no row back that `now()` has let go.
+        let batch_at_us = now_us.max(opened.last_batch_at_us.unwrap_or(now_us));
         let batch_id = opened.next_batch_id();
         let mut sources = BTreeMap::new();
         for slot in &opened.slots {

@@ -1,7 +1,7 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  … type coercion → subqueries as values → first of DISTINCT ON → counted set operations
+//! analyzer:  … type coercion → subqueries as values → as-of joins → first of DISTINCT ON → counted set operations
 //!           → checked arithmetic
 //! optimizer: DataFusion's
 //! ```
@@ -25,6 +25,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionContext;
 
 use crate::error::Result;
+use crate::sql::asof::{self, AsofJoin};
 use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::functions;
@@ -100,6 +101,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
         .with_type_planner(Arc::new(SqlTypePlanner))
         .with_physical_optimizer_rules(physical_rules())
         .with_analyzer_rule(Arc::new(SubqueryValues))
+        .with_analyzer_rule(Arc::new(AsofJoin))
         .with_analyzer_rule(Arc::new(FirstOfDistinct))
         .with_analyzer_rule(Arc::new(CountedSetOperations))
         .with_analyzer_rule(Arc::new(CheckedArithmeticRule::default()));
@@ -113,6 +115,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     datafusion_functions_json::register_all(&mut state)?;
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     state.register_udaf(functions::sums::sum())?;
+    state.register_udf(Arc::new(asof::function()))?;
     for function in sessions::functions() {
         state.register_udwf(function)?;
     }

@@ -8,6 +8,7 @@
 //! ```
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
+mod asof;
 pub mod context;
 mod cursor;
 pub mod data_types;

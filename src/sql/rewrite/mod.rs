@@ -4,13 +4,15 @@
 //!
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
-//! - [`joins`]: the merged columns of a full join with USING
+//! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
+//! - [`joins`]: the merged columns of a full join with USING; `ASOF JOIN`
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
 
+mod group_windows;
 mod joins;
 mod names;
 mod postgres;
@@ -126,7 +128,8 @@ impl VisitorMut for Rewriter {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
         joins::merge_full_using(select);
-        ControlFlow::Continue(())
+        let rewritten = joins::mark_asof(select).and_then(|()| group_windows::rewrite(select));
+        into_flow(rewritten)
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {

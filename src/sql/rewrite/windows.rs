@@ -79,7 +79,7 @@ fn name_series(
     }
 }
 
-fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
+pub(super) fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
     TableAlias {
         explicit: true,
         name: Ident::new(name),
@@ -88,7 +88,7 @@ fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
     }
 }
 
-fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
+pub(super) fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
     TableFactor::Derived {
         lateral: false,
         subquery: Box::new(subquery),
@@ -97,7 +97,7 @@ fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
     }
 }
 
-fn tumble(arguments: Vec<FunctionArg>) -> Result<Query> {
+pub(super) fn tumble(arguments: Vec<FunctionArg>) -> Result<Query> {
     let [relation, time, size] =
         exactly("tumble", "TUMBLE(relation, time_column, size)", arguments)?;
     let relation = relation_of("tumble", relation)?;
@@ -112,7 +112,7 @@ fn tumble(arguments: Vec<FunctionArg>) -> Result<Query> {
     Ok(query)
 }
 
-fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
+pub(super) fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
     let [relation, time, slide, size] =
         exactly("hop", "HOP(relation, time_column, slide, size)", arguments)?;
     let relation = relation_of("hop", relation)?;
@@ -131,7 +131,7 @@ fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
     Ok(outer)
 }
 
-fn session(mut arguments: Vec<FunctionArg>) -> Result<Query> {
+pub(super) fn session(mut arguments: Vec<FunctionArg>) -> Result<Query> {
     const USAGE: &str = "SESSION(relation, time_column, gap, key, …)";
     let keys = arguments.split_off(arguments.len().min(3));
     let [relation, time, gap] = exactly("session", USAGE, arguments)?;
