@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Until `commits/N` is written nothing of the batch is visible; an error before that leaves the
-//! planned range in `replay`, and the next try runs exactly it.
+//! planned range in `replay`, and the next try runs exactly it. From the state on it is the work
+//! of `committing`, which may go on beside the next batch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use tokio::sync::mpsc;
 
 use super::decide::{self, WatermarkInput};
 use super::feeding::{Intake, feed_all, work};
-use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
+use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
-use crate::checkpoint::{CommitEntry, OffsetEntry};
+use crate::checkpoint::OffsetEntry;
 use crate::connectors::Delivery;
 use crate::crash_point::crash_point;
 use crate::dataflow::graph::BatchResult;
@@ -43,6 +44,16 @@ impl Pipeline {
     /// Looks for data and runs one batch, if there is a reason for one: rows, a batch to replay, a
     /// view to fill, or windows to close.
     pub(super) async fn run_batch(&mut self) -> Result<BatchOutcome> {
+        let outcome = self.run_next().await;
+        if outcome.as_ref().is_ok_and(|o| self.may_overlap(*o)) {
+            return outcome;
+        }
+        // What comes next looks at what is committed.
+        self.settle().await?;
+        outcome
+    }
+
+    async fn run_next(&mut self) -> Result<BatchOutcome> {
         let mut watch = Stopwatch::start(&self.parts.clock);
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let planned = opened.replay.front().cloned();
@@ -97,18 +108,21 @@ impl Pipeline {
         let (result, intake) = computed?;
         watch.lap(|p| &mut p.wal_commit);
         crash_point("after_offsets");
+        // Nothing of this batch goes out before the last one is durable.
+        self.settle().await?;
+        watch.lap(|p| &mut p.commit_offsets);
         if let Err(e) = self.deliver(&entry, &result, replayed).await {
             self.undo_batch();
             return Err(e);
         }
         watch.lap(|p| &mut p.add_batch);
         crash_point("after_sinks");
-        self.commit(entry, result, intake, watch, replayed).await?;
+        self.start_commit(entry, result, &intake, watch, replayed)?;
         Ok(BatchOutcome::Committed)
     }
 
     /// Writes what the sources noticed (changed, missing or skipped files, lost records) as events.
-    fn tell_notices(&self) {
+    pub(super) fn tell_notices(&self) {
         let Some(opened) = &self.opened else { return };
         for slot in &opened.slots {
             let notices = slot.source.take_notices();
@@ -263,123 +277,10 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Makes the batch durable, then visible.
-    async fn commit(
-        &mut self,
-        entry: OffsetEntry,
-        result: BatchResult,
-        intake: Intake,
-        mut watch: Stopwatch,
-        replayed: bool,
-    ) -> Result<()> {
-        let opened = self.opened.as_mut().expect("a running pipeline is open");
-        opened.commit_started = true;
-        let receipt = opened
-            .checkpoint
-            .write_state(entry.batch_id, &result.run)
-            .await?;
-        watch.lap(|p| &mut p.state_commit);
-        crash_point("after_state");
-
-        let mut event_time_max = opened.event_time_max.clone();
-        for (relation, counts) in &intake.per_relation {
-            if let Some(time) = counts.event_time_max {
-                let known = event_time_max.entry(relation.clone()).or_insert(time);
-                *known = (*known).max(time);
-            }
-        }
-        let figures = self.batch_figures(&entry, &intake, receipt.bytes, replayed);
-        let views = self.view_figures(&result, &intake);
-        // The commit's own time is not known before it is written; what is estimated here is
-        // replaced in the metrics log by the measured figures below.
-        let rows = metrics_rows(&figures, &watch.phases, &views);
-        let opened = self.opened.as_mut().expect("a running pipeline is open");
-        let commit = CommitEntry {
-            batch_id: entry.batch_id,
-            next_watermarks_us: opened.watermarks_of(&event_time_max),
-            watermark: entry.watermark,
-            event_time_max_us: event_time_max.clone(),
-            source_offsets: opened.positions_after(&entry),
-            initial_offsets: opened.initial_offsets(),
-            views: self
-                .views
-                .iter()
-                .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
-                .collect(),
-            sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
-            manifest_crc32c: receipt.manifest_crc32c,
-            metrics: rows,
-        };
-        opened.checkpoint.write_commit(&commit).await?;
-        watch.lap(|p| &mut p.commit_offsets);
-        crash_point("after_commit");
-
-        // From here on the batch is a fact: nothing below may fail it.
-        let BatchResult {
-            run, view_changes, ..
-        } = result;
-        opened.state.apply(entry.batch_id, Arc::new(run))?;
-        opened.accept(
-            &commit,
-            &entry,
-            &intake.rows_by_relation(),
-            self.parts.clock.now_us(),
-        );
-        for sink in &mut self.sinks {
-            sink.is_new = false;
-        }
-        crash_point("after_apply");
-        let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
-        self.shared.publish(
-            opened.state.snapshot(),
-            entry.batch_id,
-            view_changes,
-            filled,
-        );
-        if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
-            dataflow.committed();
-            if self.parts.budget.is_over() {
-                dataflow.shed_memory();
-            }
-        }
-        let rows = metrics_rows(&figures, &watch.phases, &views);
-        self.parts
-            .history
-            .record_metrics(&self.shared.name, entry.batch_id, &rows);
-        self.parts
-            .history
-            .record_known_batch(&self.shared.name, self.shared.id, entry.batch_id);
-        crash_point("after_metrics");
-        self.after_commit(&entry).await;
-        crash_point("after_retention");
-        Ok(())
-    }
-
-    /// Acknowledges to the sources and lets the checkpoint forget what is too old. What fails here
-    /// is told and tried again after the next batch.
-    async fn after_commit(&mut self, entry: &OffsetEntry) {
-        let opened = self.opened.as_mut().expect("a running pipeline is open");
-        for slot in &opened.slots {
-            let Some(range) = entry.sources.get(&slot.relation) else {
-                continue;
-            };
-            if let Err(e) = slot.source.acknowledge(entry.batch_id, &range.end).await {
-                tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
-            }
-        }
-        opened.checkpoint.retain_beside(
-            self.settings.min_batches_to_retain,
-            opened.state.cold_batch(),
-        );
-        self.tell_notices();
-        self.refresh_board();
-    }
-
-    fn batch_figures(
+    pub(super) fn batch_figures(
         &self,
         entry: &OffsetEntry,
         intake: &Intake,
-        checkpoint_bytes: u64,
         replayed: bool,
     ) -> BatchFigures {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
@@ -405,7 +306,7 @@ impl Pipeline {
                 .sum(),
             dead_letter_rows: intake.dead_letters,
             state_disk_bytes: opened.state.stats().disk_bytes,
-            checkpoint_bytes,
+            checkpoint_bytes: 0,
             watermark: entry.watermark,
             event_time_min: counts.clone().filter_map(|c| c.event_time_min).min(),
             event_time_max: counts.filter_map(|c| c.event_time_max).max(),
@@ -415,7 +316,7 @@ impl Pipeline {
         }
     }
 
-    fn view_figures(&self, result: &BatchResult, intake: &Intake) -> BTreeMap<String, ViewFigures> {
+    pub(super) fn view_figures(&self, result: &BatchResult, intake: &Intake) -> BTreeMap<String, ViewFigures> {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let mut figures: BTreeMap<String, ViewFigures> = BTreeMap::new();
         for view in &self.views {
@@ -458,7 +359,7 @@ impl Pipeline {
 
 impl Opened {
     /// Each watermarked input's own watermark at these event times.
-    fn watermarks_of(&self, event_time_max: &BTreeMap<String, i64>) -> BTreeMap<String, i64> {
+    pub(super) fn watermarks_of(&self, event_time_max: &BTreeMap<String, i64>) -> BTreeMap<String, i64> {
         let of = |slot: &super::intake::SourceSlot| {
             let delay = slot.watermark.as_ref()?.delay_us;
             let time = event_time_max.get(&slot.relation)?;

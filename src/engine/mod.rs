@@ -7,6 +7,7 @@
 
 mod batch;
 mod board;
+mod committing;
 pub mod decide;
 mod feeding;
 mod intake;

@@ -110,7 +110,6 @@ impl Opened {
         self.unfilled.clear();
         self.fills.clear();
         self.first_batch_since_open = false;
-        self.commit_started = false;
         let since_us = self
             .last_batch_at_us
             .map(|t| (entry.batch_at_us - t).max(1));
@@ -135,6 +134,7 @@ impl Opened {
 impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
+        self.abandon_commit().await;
         self.let_go();
         if let Some(checkpoint) = self.closing.take() {
             Checkpoint::clone(&checkpoint).close().await;

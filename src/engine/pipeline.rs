@@ -20,6 +20,7 @@ use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::batch::BatchOutcome;
+use super::committing::Committing;
 use super::decide::{self, AfterError, Trigger};
 use super::opening::Opened;
 use super::parts::{EngineParts, Event};
@@ -76,6 +77,20 @@ struct Waiter {
     reply: Reply,
 }
 
+impl Waiter {
+    /// All sources have been read up to the positions that it waits for.
+    fn is_reached(&self, opened: &Opened) -> bool {
+        !self.targets.is_empty()
+            && self.targets.iter().all(|(relation, target)| {
+                let slot = opened.slots.iter().find(|s| s.relation == *relation);
+                slot.is_none_or(|slot| {
+                    let left = slot.source.backlog(&slot.position, target);
+                    left.rows == Some(0) && left.bytes.is_none_or(|b| b == 0)
+                })
+            })
+    }
+}
+
 /// A pipeline, owned by its task.
 pub(super) struct Pipeline {
     pub parts: EngineParts,
@@ -91,6 +106,8 @@ pub(super) struct Pipeline {
     /// The checkpoint of what was let go of, until it is closed.
     pub closing: Option<Arc<Checkpoint>>,
     pub state: Option<Arc<StateStore>>,
+    /// The last batch's commit, while it is being written.
+    pub committing: Option<Committing>,
     pub run_id: uuid::Uuid,
     pub restarts: u64,
     pub status: &'static str,
@@ -109,6 +126,15 @@ enum Interrupted<T> {
     Abandoned,
 }
 
+/// How long a command leaves a running batch to end; `None`: as long as it takes.
+fn grace(command: &Command) -> Option<Duration> {
+    match command {
+        Command::Stop(within, _) => Some(*within),
+        Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
+        _ => None,
+    }
+}
+
 /// Runs `work` while commands queue up; a STOP or a shutdown among them sets a deadline.
 async fn interruptible<T>(
     work: impl Future<Output = T>,
@@ -117,7 +143,8 @@ async fn interruptible<T>(
 ) -> Interrupted<T> {
     tokio::pin!(work);
     let far = Duration::from_secs(365 * 24 * 3600);
-    let deadline = tokio::time::sleep(far);
+    let soonest = queue.iter().filter_map(grace).min();
+    let deadline = tokio::time::sleep(soonest.unwrap_or(far));
     tokio::pin!(deadline);
     loop {
         tokio::select! {
@@ -125,12 +152,7 @@ async fn interruptible<T>(
             done = &mut work => return Interrupted::Done(done),
             command = commands.recv() => {
                 let Some(command) = command else { return Interrupted::Abandoned };
-                let within = match &command {
-                    Command::Stop(within, _) => Some(*within),
-                    Command::Shutdown(..) => Some(SHUTDOWN_GRACE),
-                    _ => None,
-                };
-                if let Some(within) = within {
+                if let Some(within) = grace(&command) {
                     deadline.as_mut().reset(tokio::time::Instant::now() + within);
                 }
                 queue.push_back(command);
@@ -162,6 +184,7 @@ impl Pipeline {
             opened: None,
             closing: None,
             state: None,
+            committing: None,
             run_id: uuid::Uuid::new_v4(),
             restarts: 0,
             status: "starting",
@@ -182,6 +205,10 @@ impl Pipeline {
         loop {
             while let Ok(command) = commands.try_recv() {
                 queue.push_back(command);
+            }
+            if !queue.is_empty() && self.committing.is_some() {
+                // Commands act at a batch border.
+                phase = self.settling(&mut commands, &mut queue).await;
             }
             while let Some(command) = queue.pop_front() {
                 if let Some((reply, answer)) = self.act(command, &mut phase).await {
@@ -247,6 +274,22 @@ impl Pipeline {
         }
     }
 
+    /// Waits for the commit that is on its way.
+    async fn settling(
+        &mut self,
+        commands: &mut UnboundedReceiver<Command>,
+        queue: &mut VecDeque<Command>,
+    ) -> Phase {
+        match interruptible(self.settle(), commands, queue).await {
+            Interrupted::Abandoned => {
+                self.let_go();
+                Phase::Opening
+            }
+            Interrupted::Done(Ok(())) => Phase::Running,
+            Interrupted::Done(Err(error)) => self.failed(error, true),
+        }
+    }
+
     /// Waits for the trigger, then runs one batch.
     async fn running(
         &mut self,
@@ -263,6 +306,9 @@ impl Pipeline {
             Interrupted::Done(Ok(outcome)) => {
                 self.attempt = 0;
                 self.error = None;
+                if self.committing.is_some() {
+                    return Phase::Running;
+                }
                 self.answer_waiters(outcome);
                 if outcome == BatchOutcome::Idle
                     && self.settings.trigger == Trigger::AvailableNow
@@ -488,6 +534,7 @@ impl Pipeline {
 
     /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
     async fn end(&mut self, archive: bool) -> Result<()> {
+        self.abandon_commit().await;
         self.let_go();
         let checkpoint = self.closing.take();
         self.state = None;
@@ -564,25 +611,10 @@ impl Pipeline {
             return;
         }
         let Some(opened) = &self.opened else { return };
-        let now_us = self.parts.clock.now_us();
-        let watermark = opened.next_watermark(&self.settings, now_us);
-        let has_more =
-            opened.closes_windows(watermark) || opened.due_us().is_some_and(|due| due <= now_us);
+        let closes_windows = self.closes_windows_now(opened);
         let reached = |waiter: &Waiter| {
             outcome == BatchOutcome::Idle
-                || (!waiter.targets.is_empty()
-                    && !has_more
-                    && waiter.targets.iter().all(|(relation, target)| {
-                        opened
-                            .slots
-                            .iter()
-                            .find(|s| s.relation == *relation)
-                            .is_none_or(|slot| {
-                                let left = slot.source.backlog(&slot.position, target);
-                                left.rows == Some(0) && left.bytes.is_none_or(|b| b == 0)
-                            })
-                    })
-                    && opened.unfilled.is_empty())
+                || (!closes_windows && opened.unfilled.is_empty() && waiter.is_reached(opened))
         };
         let waiters = std::mem::take(&mut self.waiters);
         for waiter in waiters {
@@ -599,6 +631,30 @@ impl Pipeline {
                 .commands
                 .send(Command::Stop(Duration::ZERO, reply))
                 .ok();
+        }
+    }
+
+    fn closes_windows_now(&self, opened: &Opened) -> bool {
+        let now_us = self.parts.clock.now_us();
+        let watermark = opened.next_watermark(&self.settings, now_us);
+        opened.closes_windows(watermark) || opened.due_us().is_some_and(|due| due <= now_us)
+    }
+
+    /// Someone waits for no more than what has been computed.
+    pub(super) fn waits_for_reached(&self) -> bool {
+        let Some(opened) = &self.opened else {
+            return false;
+        };
+        self.waiters.iter().any(|waiter| waiter.is_reached(opened))
+    }
+
+    /// The next batch need not wait for its time.
+    pub(super) fn is_trigger_due(&self) -> bool {
+        match (self.settings.trigger, self.last_start) {
+            (Trigger::Interval(interval), Some(last)) => {
+                last + interval <= tokio::time::Instant::now()
+            }
+            _ => true,
         }
     }
 

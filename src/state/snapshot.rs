@@ -24,6 +24,10 @@ pub(super) struct TierRun {
 #[derive(Debug, Default)]
 pub(super) struct Version {
     pub(super) batch_id: Option<u64>,
+    /// The newest batch that is durable in the checkpoint: nothing beyond it may go to disk here.
+    pub(super) durable_batch_id: Option<u64>,
+    /// Runs, the newest ones, of batches that are not durable yet: 0 or 1.
+    pub(super) pending_runs: usize,
     /// Newest first.
     pub(super) runs: Vec<Arc<TierRun>>,
     pub(super) cold: Option<Arc<ColdView>>,
@@ -32,6 +36,11 @@ pub(super) struct Version {
 impl Version {
     pub(super) fn memory_bytes(&self) -> usize {
         self.runs.iter().map(|tier| tier.run.bytes()).sum()
+    }
+
+    /// The runs of durable batches, newest first.
+    pub(super) fn durable_runs(&self) -> &[Arc<TierRun>] {
+        &self.runs[self.pending_runs..]
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! `apply` puts a run in front and publishes; everything slow (merging large runs, spilling) is
 //! done by a background thread that exists only while there is work. While it merges or spills
-//! some runs, new ones gather in front of them; readers keep what their snapshot holds.
+//! some runs, new ones gather in front of them; readers keep what their snapshot holds. The run of
+//! a batch that is still being committed lies in front of all and is left alone: on disk there is
+//! never more than the checkpoint has.
 //!
 //! ```text
 //!   apply ─► [run N] [run N-1] [ runs claimed by the worker … ]   cold tier
@@ -105,6 +107,7 @@ impl StateStore {
         if ColdTier::is_present(dir)? {
             let (tier, batch_id) = ColdTier::open(dir, identity, &options.budget)?;
             version.batch_id = batch_id;
+            version.durable_batch_id = batch_id;
             version.cold = batch_id.map(|batch_id| ColdView::pin(&tier, batch_id));
             control.cold = Some(tier);
         }
@@ -127,15 +130,29 @@ impl StateStore {
         version.cold.as_ref().map(|cold| cold.batch_id())
     }
 
-    /// Makes the run of `batch_id` part of the state and publishes it to new snapshots. Called
-    /// after the batch is durable in the checkpoint. Spills in the background when over budget;
-    /// waits for a spill only if the memory tier is far over its size. An error means that nothing
-    /// was applied (the disk is full, say) and that the same call may be made again.
+    /// Makes the run of `batch_id`, which is durable in the checkpoint, part of the state and
+    /// publishes it to new snapshots. Spills in the background when over budget; waits for a spill
+    /// only if the memory tier is far over its size. An error means that nothing was applied (the
+    /// disk is full, say) and that the same call may be made again.
     pub fn apply(&self, batch_id: u64, run: Arc<Run>) -> Result<()> {
+        self.apply_pending(batch_id, run)?;
+        self.confirm(batch_id);
+        Ok(())
+    }
+
+    /// As [`Self::apply`] for a batch that is not durable yet: it stays in memory, apart from older
+    /// runs, until [`Self::confirm`]. One batch at a time; if it never becomes durable, the store is
+    /// dropped and opened again.
+    pub fn apply_pending(&self, batch_id: u64, run: Arc<Run>) -> Result<()> {
         let shared = &self.shared;
         let mut control = shared.control.lock();
         Shared::wait_for_room(shared, &mut control)?;
         let current = shared.version();
+        if current.batch_id != current.durable_batch_id {
+            return Err(Error::internal(format!(
+                "batch {batch_id} is applied while an earlier one is not durable"
+            )));
+        }
         if current.batch_id.is_some_and(|last| batch_id <= last) {
             return Err(Error::internal(format!(
                 "batch {batch_id} is applied after batch {}",
@@ -146,15 +163,34 @@ impl StateStore {
         if !run.changes_nothing() {
             runs.push(shared.tier_run(run));
         }
+        let pending_runs = runs.len();
         runs.extend(current.runs.iter().cloned());
-        shared.merge_inline(&mut runs, control.claimed_runs, current.cold.is_some());
         shared.publish(Version {
             batch_id: Some(batch_id),
+            durable_batch_id: current.durable_batch_id,
+            pending_runs,
+            runs,
+            cold: current.cold.clone(),
+        });
+        Ok(())
+    }
+
+    /// The pending batch is durable: its run may be merged and spilled.
+    pub fn confirm(&self, batch_id: u64) {
+        let shared = &self.shared;
+        let mut control = shared.control.lock();
+        let current = shared.version();
+        debug_assert_eq!(current.batch_id, Some(batch_id), "the pending batch");
+        let mut runs = current.runs.clone();
+        shared.merge_inline(&mut runs, control.claimed_runs, current.cold.is_some());
+        shared.publish(Version {
+            batch_id: current.batch_id,
+            durable_batch_id: current.batch_id,
+            pending_runs: 0,
             runs,
             cold: current.cold.clone(),
         });
         Shared::start_worker(shared, &mut control);
-        Ok(())
     }
 
     /// Loads base runs at a restore, oldest first, straight into the cold tier. The memory tier
@@ -243,6 +279,8 @@ impl BaseLoader<'_> {
         self.files.ingest(batch_id)?;
         self.shared.publish(Version {
             batch_id: Some(batch_id),
+            durable_batch_id: Some(batch_id),
+            pending_runs: 0,
             runs: Vec::new(),
             cold: Some(ColdView::pin(&self.tier, batch_id)),
         });
@@ -374,14 +412,15 @@ impl Shared {
             return None;
         }
         let version = self.version();
-        let sizes = run_bytes(&version.runs);
+        let runs = version.durable_runs();
+        let sizes = run_bytes(runs);
         let bytes: usize = sizes.iter().sum();
         let budget_says = self.options.budget.is_over() && bytes >= SPILL_BYTES_MIN;
         if bytes > self.options.spill_bytes || budget_says {
             return Some(Job::Spill(version));
         }
         let range = plan_merge(&sizes)?;
-        Some(Job::Merge(version.runs[range].to_vec()))
+        Some(Job::Merge(runs[range].to_vec()))
     }
 
     /// The worker thread. A panic in it must not leave others waiting for a job that never ends.
@@ -415,8 +454,9 @@ impl Shared {
     fn merge_job(&self, control: &mut MutexGuard<'_, Control>, runs: &[Arc<TierRun>]) {
         // All older runs are claimed too, so that the claimed ones stay together at the end.
         let version = self.version();
-        control.claimed_runs = version.runs.len();
-        let drop_tombstones = runs.len() == version.runs.len() && version.cold.is_none();
+        let durable_runs = version.durable_runs().len();
+        control.claimed_runs = durable_runs;
+        let drop_tombstones = runs.len() == durable_runs && version.cold.is_none();
         let merged = MutexGuard::unlocked(control, || merge_runs(runs, drop_tombstones));
         let current = self.version();
         let range = position_of(&current.runs, runs);
@@ -424,22 +464,26 @@ impl Shared {
         new_runs.splice(range, [self.tier_run(Arc::new(merged))]);
         self.publish(Version {
             batch_id: current.batch_id,
+            durable_batch_id: current.durable_batch_id,
+            pending_runs: current.pending_runs,
             runs: new_runs,
             cold: current.cold.clone(),
         });
     }
 
     fn spill_job(&self, control: &mut MutexGuard<'_, Control>, version: &Version) {
-        control.claimed_runs = version.runs.len();
+        control.claimed_runs = version.durable_runs().len();
         control.spilling = true;
         let result = self.spill(control, version);
         control.spilling = false;
         match result {
             Ok(cold) => {
                 let current = self.version();
-                let range = position_of(&current.runs, &version.runs);
+                let range = position_of(&current.runs, version.durable_runs());
                 self.publish(Version {
                     batch_id: current.batch_id,
+                    durable_batch_id: current.durable_batch_id,
+                    pending_runs: current.pending_runs,
                     runs: current.runs[..range.start].to_vec(),
                     cold: Some(cold),
                 });
@@ -457,10 +501,14 @@ impl Shared {
         version: &Version,
     ) -> Result<Arc<ColdView>> {
         let batch_id = version
-            .batch_id
+            .durable_batch_id
             .ok_or_else(|| Error::internal("runs without a batch are spilled"))?;
         let tier = self.cold_tier(control)?;
-        let runs: Vec<&Run> = version.runs.iter().map(|tier| &*tier.run).collect();
+        let runs: Vec<&Run> = version
+            .durable_runs()
+            .iter()
+            .map(|tier| &*tier.run)
+            .collect();
         MutexGuard::unlocked(control, || {
             tier.ingest(batch_id, &runs, version.cold.is_some())?;
             Ok(ColdView::pin(&tier, batch_id))

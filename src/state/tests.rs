@@ -380,6 +380,42 @@ fn spills_when_the_shared_budget_is_over() {
 }
 
 #[test]
+fn a_batch_that_is_not_durable_never_reaches_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || StateStore::open(folder.path(), Uuid::nil(), options(1 << 30, 1 << 10)).unwrap();
+    let run_of_batch = |batch_id: u64| {
+        let mut builder = RunBuilder::new();
+        for row in 0..100u64 {
+            let key = full_key(TableId(4), &row.to_be_bytes());
+            builder.push(&key, Some(&[batch_id as u8; 50]));
+        }
+        Arc::new(builder.finish())
+    };
+    let newest = |store: &StateStore| {
+        let key = BinaryArray::from_iter_values([7u64.to_be_bytes()]);
+        let found = store.snapshot().get_many(TableId(4), &key).unwrap();
+        found.value(0)[0]
+    };
+    let store = open();
+    store.apply(1, run_of_batch(1)).unwrap();
+    store.apply_pending(2, run_of_batch(2)).unwrap();
+    store.wait_until_idle().unwrap();
+    assert_eq!((store.cold_batch(), newest(&store)), (Some(1), 2));
+    assert!(store.apply_pending(3, run_of_batch(3)).is_err());
+    drop(store);
+    let store = open();
+    assert_eq!(
+        (store.snapshot().batch_id(), newest(&store)),
+        (Some(1), 1),
+        "what was not durable is gone"
+    );
+    store.apply_pending(2, run_of_batch(2)).unwrap();
+    store.confirm(2);
+    store.wait_until_idle().unwrap();
+    assert_eq!((store.cold_batch(), newest(&store)), (Some(2), 2));
+}
+
+#[test]
 fn history_store_scans_both_ways_and_deletes_ranges() {
     let folder = tempfile::tempdir().unwrap();
     let store = SystemStore::open(folder.path()).unwrap();

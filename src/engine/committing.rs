@@ -1,0 +1,247 @@
+//! Committing a computed batch, beside the computing of the next one.
+//!
+//! ```text
+//!   batch N    compute ─► sinks ─► apply in memory ─┬─► state + manifest ─► commits/N ─► settle: publish, metrics, retention
+//!   batch N+1                                       └─► plan ─► offsets ─► compute ─► (waits for settle of N) ─► sinks ─► …
+//! ```
+//!
+//! The next batch starts from the state in memory that batch N left, but nobody sees anything of N,
+//! and nothing of N + 1 goes out, before `commits/N` is on disk. One commit is on its way at a time.
+//! If it fails, all that is open is dropped and opened again from what is on disk: the offset log
+//! then replays both batches. Deliberately absent: a longer queue of commits, which would only
+//! delay what readers see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::batch::BatchOutcome;
+use super::feeding::Intake;
+use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
+use super::pipeline::Pipeline;
+use crate::checkpoint::{Checkpoint, CommitEntry, OffsetEntry, StateReceipt};
+use crate::crash_point::crash_point;
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::graph::BatchResult;
+use crate::error::{Error, Result};
+use crate::state::{Run, StateSnapshot};
+
+/// A batch whose commit is being written.
+pub(super) struct Committing {
+    task: JoinHandle<Result<Written>>,
+    entry: OffsetEntry,
+    /// What readers see once it is durable.
+    snapshot: StateSnapshot,
+    view_changes: BTreeMap<String, Vec<ChangeBatch>>,
+    /// Views that the batch holds.
+    filled: BTreeSet<String>,
+}
+
+/// What the task that writes a commit knows at its end.
+struct Written {
+    figures: BatchFigures,
+    watch: Stopwatch,
+    views: BTreeMap<String, ViewFigures>,
+}
+
+/// What is written.
+struct CommitWork {
+    checkpoint: Arc<Checkpoint>,
+    run: Arc<Run>,
+    commit: CommitEntry,
+    figures: BatchFigures,
+    watch: Stopwatch,
+    views: BTreeMap<String, ViewFigures>,
+}
+
+impl CommitWork {
+    /// Makes the batch durable: state and manifest, then the commit entry.
+    async fn write(mut self) -> Result<Written> {
+        let batch_id = self.commit.batch_id;
+        let receipt: StateReceipt = self.checkpoint.write_state(batch_id, &self.run).await?;
+        self.watch.lap(|p| &mut p.state_commit);
+        crash_point("after_state");
+        self.figures.checkpoint_bytes = receipt.bytes;
+        self.commit.manifest_crc32c = receipt.manifest_crc32c;
+        // The commit's own time is not known before it is written; the metrics log gets the
+        // measured figures later, and these only if the process ends in between.
+        self.commit.metrics = metrics_rows(&self.figures, &self.watch.phases, &self.views);
+        self.checkpoint.write_commit(&self.commit).await?;
+        self.watch.lap(|p| &mut p.commit_offsets);
+        crash_point("after_commit");
+        Ok(Written {
+            figures: self.figures,
+            watch: self.watch,
+            views: self.views,
+        })
+    }
+}
+
+impl Pipeline {
+    /// Takes a computed and delivered batch into the state in memory and starts to write its
+    /// commit. The sources' positions move on, so that the next batch can be planned.
+    pub(super) fn start_commit(
+        &mut self,
+        entry: OffsetEntry,
+        result: BatchResult,
+        intake: &Intake,
+        watch: Stopwatch,
+        replayed: bool,
+    ) -> Result<()> {
+        let figures = self.batch_figures(&entry, intake, replayed);
+        let views = self.view_figures(&result, intake);
+        let commit = self.commit_entry(&entry, intake);
+        let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let BatchResult {
+            run, view_changes, ..
+        } = result;
+        let run = Arc::new(run);
+        // From here on memory is ahead of the disk: an error means to open anew.
+        opened.commit_started = true;
+        opened.state.apply_pending(entry.batch_id, Arc::clone(&run))?;
+        if let Some(dataflow) = opened.dataflow.as_mut().map(parking_lot::Mutex::get_mut) {
+            dataflow.committed();
+            if self.parts.budget.is_over() {
+                dataflow.shed_memory();
+            }
+        }
+        opened.accept(
+            &commit,
+            &entry,
+            &intake.rows_by_relation(),
+            self.parts.clock.now_us(),
+        );
+        let work = CommitWork {
+            checkpoint: Arc::clone(&opened.checkpoint),
+            run,
+            commit,
+            figures,
+            watch,
+            views,
+        };
+        self.committing = Some(Committing {
+            snapshot: opened.state.snapshot(),
+            entry,
+            view_changes,
+            filled,
+            task: tokio::spawn(work.write()),
+        });
+        Ok(())
+    }
+
+    fn commit_entry(&self, entry: &OffsetEntry, intake: &Intake) -> CommitEntry {
+        let opened = self.opened.as_ref().expect("a running pipeline is open");
+        let mut event_time_max = opened.event_time_max.clone();
+        for (relation, counts) in &intake.per_relation {
+            if let Some(time) = counts.event_time_max {
+                let known = event_time_max.entry(relation.clone()).or_insert(time);
+                *known = (*known).max(time);
+            }
+        }
+        CommitEntry {
+            batch_id: entry.batch_id,
+            next_watermarks_us: opened.watermarks_of(&event_time_max),
+            watermark: entry.watermark,
+            event_time_max_us: event_time_max,
+            source_offsets: opened.positions_after(entry),
+            initial_offsets: opened.initial_offsets(),
+            views: self
+                .views
+                .iter()
+                .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
+                .collect(),
+            sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
+            manifest_crc32c: 0,
+            metrics: Vec::new(),
+        }
+    }
+
+    /// Waits until the commit that is on its way is durable, then shows the batch. Nothing happens
+    /// if there is none.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        let Some(committing) = self.committing.as_mut() else {
+            return Ok(());
+        };
+        // Waited for in place: whoever gives this up leaves the task to be found by the next.
+        let written = (&mut committing.task)
+            .await
+            .map_err(|e| Error::internal(format!("writing the commit ended: {e}")))
+            .and_then(|written| written);
+        let committing = self.committing.take().expect("it was there a moment ago");
+        let written = written?;
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let batch_id = committing.entry.batch_id;
+        // From here on the batch is a fact: nothing below may fail it.
+        opened.commit_started = false;
+        opened.state.confirm(batch_id);
+        for sink in &mut self.sinks {
+            sink.is_new = false;
+        }
+        crash_point("after_apply");
+        self.shared.publish(
+            committing.snapshot,
+            batch_id,
+            committing.view_changes,
+            committing.filled,
+        );
+        let rows = metrics_rows(&written.figures, &written.watch.phases, &written.views);
+        let history = &self.parts.history;
+        history.record_metrics(&self.shared.name, batch_id, &rows);
+        history.record_known_batch(&self.shared.name, self.shared.id, batch_id);
+        crash_point("after_metrics");
+        self.after_commit(&committing.entry).await;
+        crash_point("after_retention");
+        Ok(())
+    }
+
+    /// Gives up a commit that is on its way, before what it writes to is closed.
+    pub(super) async fn abandon_commit(&mut self) {
+        if let Some(committing) = self.committing.take() {
+            committing.task.abort();
+            // Ended by the abort, or a moment before: either way nothing is written any more.
+            committing.task.await.ok();
+        }
+    }
+
+    /// The commit on its way may go on beside the next batch: more input is known to be there and
+    /// due, and nobody waits for this batch. The first commit of a checkpoint is waited for, so that
+    /// offsets without any commit never mean more than one batch.
+    pub(super) fn may_overlap(&self, outcome: BatchOutcome) -> bool {
+        let Some(opened) = &self.opened else {
+            return false;
+        };
+        let has_more = !opened.replay.is_empty()
+            || opened
+                .slots
+                .iter()
+                .any(|slot| slot.backlog.rows.or(slot.backlog.bytes).unwrap_or(0) > 0);
+        outcome == BatchOutcome::Committed
+            && opened.newest_commit > Some(0)
+            && opened.fills.is_empty()
+            && has_more
+            && self.is_trigger_due()
+            && !self.waits_for_reached()
+    }
+
+    /// Acknowledges to the sources and lets the checkpoint forget what is too old. What fails here
+    /// is told and tried again after the next batch.
+    async fn after_commit(&mut self, entry: &OffsetEntry) {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        for slot in &opened.slots {
+            let Some(range) = entry.sources.get(&slot.relation) else {
+                continue;
+            };
+            if let Err(e) = slot.source.acknowledge(entry.batch_id, &range.end).await {
+                tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
+            }
+        }
+        opened.checkpoint.retain_beside(
+            self.settings.min_batches_to_retain,
+            opened.state.cold_batch(),
+        );
+        self.tell_notices();
+        self.refresh_board();
+    }
+}
