@@ -47,24 +47,31 @@ pub struct EntryParts<'a> {
     pub group: &'a [u8],
     /// The order key.
     pub order: &'a [u8],
-    /// The row, as [`OrderedRows::codec`] encodes it.
+    /// The row, as [`OrderedEncoding::codec`] encodes it.
     pub row: &'a [u8],
 }
 
-/// The rows, kept in the state store.
+/// Rows as entries: group, order and row in bytes.
 #[derive(Debug)]
-pub struct OrderedRows {
+pub struct OrderedEncoding {
     spec: OrderedSpec,
     groups: KeyCodec,
     order: Option<RowConverter>,
     codec: RowCodec,
+}
+
+/// The entries, kept in the state store.
+#[derive(Debug)]
+pub struct OrderedRows {
+    /// How rows become entries.
+    pub encoding: OrderedEncoding,
     /// The entries with their weights.
     pub bag: Bag,
 }
 
-impl OrderedRows {
-    /// Rows kept under a stable name; 0A000 for a type whose values have no order.
-    pub fn new(name: &str, spec: OrderedSpec) -> Result<Self> {
+impl OrderedEncoding {
+    /// An encoding; 0A000 for a type whose values have no order.
+    pub fn new(spec: OrderedSpec) -> Result<Self> {
         let type_of = |e: &Arc<dyn PhysicalExpr>| e.data_type(&spec.input);
         let types = spec
             .group
@@ -88,14 +95,8 @@ impl OrderedRows {
                 false => Some(RowConverter::new(fields)?),
             },
             codec: RowCodec::new(spec.input.clone())?,
-            bag: Bag::new(&format!("{name}/rows")),
             spec,
         })
-    }
-
-    /// How rows are grouped and ordered.
-    pub fn spec(&self) -> &OrderedSpec {
-        &self.spec
     }
 
     /// Encodes and decodes rows.
@@ -103,8 +104,14 @@ impl OrderedRows {
         &self.codec
     }
 
-    /// Takes a change; the number of rows that were late, and so left out.
-    pub fn push(&mut self, change: &ChangeBatch, context: &BatchContext) -> Result<u64> {
+    /// Calls `take` with group, rest of the entry and weight of each row of a change; the number
+    /// of rows that were late, and so left out.
+    pub fn each(
+        &self,
+        change: &ChangeBatch,
+        context: &BatchContext,
+        mut take: impl FnMut(&[u8], &[u8], i64),
+    ) -> Result<u64> {
         let groups = evaluate_all(&self.spec.group, change.rows())?;
         let late = self.late_rows(&groups, context)?;
         let groups = self.groups.encode(&groups)?;
@@ -135,7 +142,7 @@ impl OrderedRows {
             tail.extend_from_slice(rows.row(index));
             push_length(groups.row(index).len(), &mut tail);
             push_length(order.len(), &mut tail);
-            self.bag.add(groups.row(index), &tail, change.weight(index));
+            take(groups.row(index), &tail, change.weight(index));
         }
         Ok(dropped)
     }
@@ -158,7 +165,7 @@ impl OrderedRows {
     }
 
     /// The groups that the watermark has closed lie from the first key to below the second.
-    fn closed_range(&self, context: &BatchContext) -> Option<(Vec<u8>, Vec<u8>)> {
+    pub fn closed_range(&self, context: &BatchContext) -> Option<(Vec<u8>, Vec<u8>)> {
         let (time, watermark) = (self.spec.event_time?, context.watermark?);
         assert_eq!(time.group_index, 0, "the closing column leads the key");
         let above = watermark.saturating_sub(time.end_offset).checked_add(1)?;
@@ -169,10 +176,36 @@ impl OrderedRows {
         Some((vec![1], upper))
     }
 
+    /// When state is freed, in words.
+    pub fn retention(&self) -> String {
+        match self.spec.event_time {
+            Some(_) => "freed when the watermark closes the window of the group".to_owned(),
+            None => "kept while the row is in the input".to_owned(),
+        }
+    }
+}
+
+impl OrderedRows {
+    /// Rows kept under a stable name.
+    pub fn new(name: &str, spec: OrderedSpec) -> Result<Self> {
+        Ok(Self {
+            encoding: OrderedEncoding::new(spec)?,
+            bag: Bag::new(&format!("{name}/rows")),
+        })
+    }
+
+    /// Takes a change; the number of rows that were late, and so left out.
+    pub fn push(&mut self, change: &ChangeBatch, context: &BatchContext) -> Result<u64> {
+        let bag = &mut self.bag;
+        self.encoding.each(change, context, |group, tail, weight| {
+            bag.add(group, tail, weight);
+        })
+    }
+
     /// Takes the groups that the watermark has closed out of the state. They were answered for,
     /// and no row of theirs can come any more. Before settling.
     pub fn forget_closed(&mut self, context: &BatchContext) -> Result<()> {
-        let Some((lower, upper)) = self.closed_range(context) else {
+        let Some((lower, upper)) = self.encoding.closed_range(context) else {
             return Ok(());
         };
         let snapshot = &context.snapshot;
@@ -187,21 +220,13 @@ impl OrderedRows {
     pub fn changed_groups(&self, context: &BatchContext) -> Vec<Range<usize>> {
         let changes = self.bag.settled();
         let mut groups = group_ranges(changes);
-        if let Some((lower, upper)) = self.closed_range(context) {
+        if let Some((lower, upper)) = self.encoding.closed_range(context) {
             groups.retain(|range| {
                 let key = changes.key(range.start);
                 key < &lower[..] || key >= &upper[..]
             });
         }
         groups
-    }
-
-    /// When state is freed, in words.
-    pub fn retention(&self) -> String {
-        match self.spec.event_time {
-            Some(_) => "freed when the watermark closes the window of the group".to_owned(),
-            None => "kept while the row is in the input".to_owned(),
-        }
     }
 }
 

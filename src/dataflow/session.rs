@@ -268,7 +268,7 @@ impl Session {
         if count == 0 {
             return Ok(());
         }
-        let rows = self.rows.codec().decode(going.rows.iter())?;
+        let rows = self.rows.encoding.codec().decode(going.rows.iter())?;
         let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
         for column in &self.spec.columns {
             let bounds = going.bounds.iter().map(|(start, end)| match column {

@@ -316,7 +316,11 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn view_figures(&self, result: &BatchResult, intake: &Intake) -> BTreeMap<String, ViewFigures> {
+    pub(super) fn view_figures(
+        &self,
+        result: &BatchResult,
+        intake: &Intake,
+    ) -> BTreeMap<String, ViewFigures> {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let mut figures: BTreeMap<String, ViewFigures> = BTreeMap::new();
         for view in &self.views {
@@ -359,7 +363,10 @@ impl Pipeline {
 
 impl Opened {
     /// Each watermarked input's own watermark at these event times.
-    pub(super) fn watermarks_of(&self, event_time_max: &BTreeMap<String, i64>) -> BTreeMap<String, i64> {
+    pub(super) fn watermarks_of(
+        &self,
+        event_time_max: &BTreeMap<String, i64>,
+    ) -> BTreeMap<String, i64> {
         let of = |slot: &super::intake::SourceSlot| {
             let delay = slot.watermark.as_ref()?.delay_us;
             let time = event_time_max.get(&slot.relation)?;

@@ -100,7 +100,9 @@ impl Pipeline {
         let run = Arc::new(run);
         // From here on memory is ahead of the disk: an error means to open anew.
         opened.commit_started = true;
-        opened.state.apply_pending(entry.batch_id, Arc::clone(&run))?;
+        opened
+            .state
+            .apply_pending(entry.batch_id, Arc::clone(&run))?;
         if let Some(dataflow) = opened.dataflow.as_mut().map(parking_lot::Mutex::get_mut) {
             dataflow.committed();
             if self.parts.budget.is_over() {

@@ -114,7 +114,7 @@ fn conditions(join: &Join) -> DataFusionResult<Conditions> {
         keys: join.on.clone(),
         times: None,
     };
-    let sides = (join.left.schema(), join.right.schema());
+    let sides: (&DFSchema, &DFSchema) = (join.left.schema(), join.right.schema());
     let filter = join.filter.clone();
     for condition in filter.into_iter().flat_map(split_conjunction_owned) {
         match condition {

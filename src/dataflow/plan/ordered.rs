@@ -245,16 +245,14 @@ impl Translator<'_> {
         let rows = self.ordered_spec(input, schema, partition, order)?;
         let context = PhysicalPlanningContext::default();
         let mut physical = Vec::with_capacity(functions.len());
-        let mut reach = Some(reach::Reach::default());
+        let mut reach = reach::Reach::NONE;
         for index in functions {
             let function = &window.window_expr[*index];
             let props = self.request.state.execution_props();
             physical.push(create_window_expr(function, schema, props, &context)?);
             let place = schema.fields().len() + index;
             let data_type = window.schema.field(place).data_type();
-            reach = reach
-                .zip(reach::of(call_of(function)?, data_type))
-                .map(|(one, other)| one.and(other));
+            reach = reach.and(reach::of(call_of(function)?, data_type));
         }
         let below = &self.nodes[input];
         let properties = Properties {

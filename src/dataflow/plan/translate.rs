@@ -109,7 +109,7 @@ impl Translator<'_> {
             LogicalPlan::EmptyRelation(_) | LogicalPlan::Values(_) => self.recompute_leaf(plan),
             LogicalPlan::RecursiveQuery(_) => self.recompute_subtree(plan),
             LogicalPlan::Sort(_) | LogicalPlan::Distinct(_) => self.recompute_node(plan),
-            LogicalPlan::Extension(extension) => match self.own_node(extension)? {
+            LogicalPlan::Extension(extension) => match self.own_node(extension, place)? {
                 Some(node) => Ok(node),
                 None => self.recompute_subtree(plan),
             },
@@ -122,7 +122,7 @@ impl Translator<'_> {
     }
 
     /// A node of ours; `None` for another's.
-    fn own_node(&mut self, extension: &logical::Extension) -> Result<Option<usize>> {
+    fn own_node(&mut self, extension: &logical::Extension, place: Place) -> Result<Option<usize>> {
         let node: &dyn Any = extension.node.as_any();
         if let Some(operation) = node.downcast_ref::<SetOperationNode>() {
             let left = self.node(&operation.left, Place::Below)?;
@@ -166,13 +166,13 @@ impl Translator<'_> {
             )));
         }
         if let Some(filter) = node.downcast_ref::<TemporalFilterNode>() {
-            return self.temporal_filter(filter).map(Some);
+            return self.temporal_filter(filter, place).map(Some);
         }
         Ok(None)
     }
 
-    fn temporal_filter(&mut self, filter: &TemporalFilterNode) -> Result<usize> {
-        let input = self.node(&filter.input, Place::Below)?;
+    fn temporal_filter(&mut self, filter: &TemporalFilterNode, place: Place) -> Result<usize> {
+        let input = self.node(&filter.input, place)?;
         let schema = filter.input.schema();
         let bounds = filter
             .bounds

@@ -1,5 +1,6 @@
-//! Window functions: only the partitions that a batch touches are computed again, and within
-//! them only the neighbourhood of the change where the functions see no farther.
+//! Window functions: only the partitions that a batch touches are computed again, and of them only
+//! what can have changed: the rows from the change on where the functions look back, and only its
+//! neighbourhood where they see no farther.
 //!
 //! ```text
 //!   change ──► (partition, order, row) -> weight
@@ -22,7 +23,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::window::WindowExpr;
 
-use self::reach::Reach;
+use self::reach::{After, Reach};
 use super::bag::{ByteRows, SettledRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
@@ -43,8 +44,8 @@ pub struct WindowSpec {
     pub rows: OrderedSpec,
     /// The functions, over the input's columns.
     pub functions: Vec<Arc<dyn WindowExpr>>,
-    /// How far all of them see; `None`: some see all of the partition.
-    pub reach: Option<Reach>,
+    /// How far all of them together see.
+    pub reach: Reach,
     /// The input's columns, then a column per function.
     pub schema: SchemaRef,
 }
@@ -77,9 +78,8 @@ struct Part {
     entries: ByteRows,
     before: Vec<i64>,
     after: Vec<i64>,
-    /// Rows stand before the first entry, or after the last one.
-    cut_at_start: bool,
-    cut_at_end: bool,
+    /// The first and the last entry whose copies change.
+    changed: Option<(usize, usize)>,
 }
 
 impl Part {
@@ -87,6 +87,10 @@ impl Part {
         self.entries.push(entry, &[]);
         self.before.push(before.max(0));
         self.after.push(after.max(0));
+        if before != after {
+            let index = self.before.len() - 1;
+            self.changed = Some((self.changed.map_or(index, |(first, _)| first), index));
+        }
     }
 
     /// Drops entries at the head that none after the present end sees, when `copies` before it are
@@ -109,33 +113,53 @@ impl Part {
         self.entries = entries;
         self.before.drain(..from);
         self.after.drain(..from);
-        self.cut_at_start |= from > 0;
+    }
+
+    /// The entries whose results can differ from before to after.
+    fn affected(&self, reach: Reach) -> Range<usize> {
+        let Some((first, last)) = self.changed else {
+            return 0..0;
+        };
+        // Every entry is at least one row, before or after.
+        let start = match reach.after {
+            After::Rows(rows) => first.saturating_sub(usize::try_from(rows).unwrap_or(usize::MAX)),
+            After::Peers => {
+                let order = |index: usize| tail_parts(self.entries.get(index)).order;
+                (0..first)
+                    .rev()
+                    .find(|index| order(*index) != order(first))
+                    .map_or(0, |other| other + 1)
+            }
+            After::All => 0,
+        };
+        let end = match reach.before.and_then(|rows| usize::try_from(rows).ok()) {
+            Some(rows) => (last + 1).saturating_add(rows).min(self.entries.len()),
+            None => self.entries.len(),
+        };
+        start..end
     }
 
     /// Appends its rows, before or after the batch, to the stretches.
-    fn append(&self, copies: &[i64], reach: Option<Reach>, to: &mut Stretches) {
+    fn append(&self, copies: &[i64], affected: &Range<usize>, to: &mut Stretches) {
         let start = to.rows.len();
+        let (mut first, mut end) = (start, start);
         for (index, copies) in copies.iter().enumerate() {
+            if index == affected.start {
+                first = to.rows.len();
+            }
             let row = tail_parts(self.entries.get(index)).row;
             for _ in 0..*copies {
                 to.rows.push(row, &[]);
             }
-        }
-        let rows = start..to.rows.len();
-        let mut wanted = rows.clone();
-        if let Some(reach) = reach {
-            if self.cut_at_start {
-                wanted.start = (wanted.start + reach.before as usize).min(wanted.end);
-            }
-            if self.cut_at_end {
-                wanted.end = wanted
-                    .end
-                    .saturating_sub(reach.after as usize)
-                    .max(wanted.start);
+            if index + 1 == affected.end {
+                end = to.rows.len();
             }
         }
-        if !rows.is_empty() {
-            to.all.push(Stretch { rows, wanted });
+        if first < end {
+            to.all.push(Stretch {
+                rows: start..to.rows.len(),
+                wanted: first..end,
+            });
         }
     }
 }
@@ -163,10 +187,10 @@ impl Window {
             entries: ByteRows::default(),
             before: Vec::new(),
             after: Vec::new(),
-            cut_at_start: false,
-            cut_at_end: false,
+            changed: None,
         };
-        let context_copies = self.spec.reach.map(|reach| reach.before + reach.after);
+        let near = self.spec.reach.rows();
+        let context_copies = near.map(|(before, after)| before + after);
         let mut next = range.start;
         let mut behind = 0;
         let tail_of = |index: usize| &changes.key(index)[group.len()..];
@@ -189,7 +213,6 @@ impl Window {
                     part.keep_last(copies);
                 } else if next == range.end {
                     if behind >= copies {
-                        part.cut_at_end = true;
                         return Ok(ControlFlow::Break(()));
                     }
                     behind += weight.max(0) as u64;
@@ -210,7 +233,7 @@ impl Window {
 
     /// The functions' results over the wanted rows of all stretches, with the rows.
     fn results(&self, stretches: &Stretches) -> Result<Vec<RecordBatch>> {
-        let rows = self.rows.codec().decode(stretches.rows.iter())?;
+        let rows = self.rows.encoding.codec().decode(stretches.rows.iter())?;
         let mut results = Vec::with_capacity(stretches.all.len());
         for stretch in &stretches.all {
             let part = rows.slice(stretch.rows.start, stretch.rows.len());
@@ -241,18 +264,17 @@ impl Window {
 
 impl Operator for Window {
     fn describe(&self) -> OperatorDescription {
+        let again = match (self.spec.reach.rows(), self.spec.reach.after) {
+            (Some(_), _) => "the neighbourhood of a change is computed again",
+            (None, After::All) => "touched partitions are computed again",
+            (None, _) => "touched partitions are computed again from the change on",
+        };
         OperatorDescription {
             kind: "window",
             detail: self.spec.detail.clone(),
             incremental: true,
-            state: Some(
-                match self.spec.reach {
-                    Some(_) => "(partition, order, row) -> weight; the neighbourhood of a change is computed again",
-                    None => "(partition, order, row) -> weight; touched partitions are computed again",
-                }
-                .to_owned(),
-            ),
-            retention: Some(self.rows.retention()),
+            state: Some(format!("(partition, order, row) -> weight; {again}")),
+            retention: Some(self.rows.encoding.retention()),
         }
     }
 
@@ -283,8 +305,9 @@ impl Operator for Window {
             let (mut before, mut after) = (Stretches::default(), Stretches::default());
             while next < groups.len() && before.rows.len() + after.rows.len() < 2 * ROWS_PER_BATCH {
                 let part = self.part(&changes, groups[next].clone(), &mut reader)?;
-                part.append(&part.before, self.spec.reach, &mut before);
-                part.append(&part.after, self.spec.reach, &mut after);
+                let affected = part.affected(self.spec.reach);
+                part.append(&part.before, &affected, &mut before);
+                part.append(&part.after, &affected, &mut after);
                 next += 1;
             }
             let difference = self.difference(&before, &after)?;

@@ -10,7 +10,10 @@
 //! `LIMIT`/`OFFSET`, `DISTINCT ON` and `ROW_NUMBER()`, `RANK()`, `DENSE_RANK()` with an upper bound
 //! are all this. Only the head of a group is read: once before the batch, and a second time only
 //! when something of it was taken away; else what came in is merged with what was there. On
-//! append-only input rows that fall behind the first n never come back, so they are not kept.
+//! append-only input rows that fall behind the first n never come back: only the heads are kept,
+//! each as one value ([`heads`]).
+
+mod heads;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -18,14 +21,15 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 
-use super::bag::{ByteRows, SettledRows};
-use super::batch_numbers::BatchNumbers;
-use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::keyed::KeyedReader;
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
-use super::ordered::{OrderedRows, OrderedSpec, parts, tail_parts};
-use super::rows::rebatch;
+use self::heads::Heads;
+use crate::dataflow::bag::{ByteRows, SettledRows};
+use crate::dataflow::batch_numbers::BatchNumbers;
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::consolidate::{ROWS_PER_BATCH, change_of};
+use crate::dataflow::keyed::KeyedReader;
+use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use crate::dataflow::ordered::{OrderedEncoding, OrderedRows, OrderedSpec, parts, tail_parts};
+use crate::dataflow::rows::rebatch;
 use crate::error::Result;
 use crate::state::{Run, TableId};
 
@@ -61,15 +65,26 @@ pub struct TopSpec {
     pub schema: SchemaRef,
 }
 
+/// Where the rows are kept.
+enum Store {
+    /// All of them.
+    All(OrderedRows),
+    /// Only the heads, of append-only input.
+    Heads(OrderedEncoding, Heads),
+}
+
+/// Copies up to which a head is one value; a longer one would be written anew for every row.
+const COPIES_PER_HEAD_MAX: u64 = 64;
+
 /// The operator.
 pub struct Top {
     spec: TopSpec,
-    rows: OrderedRows,
+    store: Store,
     numbers: BatchNumbers,
 }
 
 /// The head of a group: entries in order until no further one can go out.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Head {
     /// Without the group's bytes.
     entries: ByteRows,
@@ -87,6 +102,34 @@ struct Selection {
     entries: ByteRows,
     numbers: Vec<u64>,
     weights: Vec<i64>,
+}
+
+impl Head {
+    fn same_as(&self, other: &Self) -> bool {
+        self.copies == other.copies && self.entries.iter().eq(other.entries.iter())
+    }
+}
+
+/// What goes out in a batch, in parts of some size.
+#[derive(Default)]
+struct Difference {
+    going: Selection,
+    ready: Vec<Selection>,
+}
+
+impl Difference {
+    /// Adds how a group's selection changed.
+    fn push(&mut self, before: &Selection, after: &Selection) {
+        difference(before, after, &mut self.going);
+        if self.going.weights.len() >= ROWS_PER_BATCH {
+            self.ready.push(std::mem::take(&mut self.going));
+        }
+    }
+
+    fn parts(mut self) -> Vec<Selection> {
+        self.ready.push(self.going);
+        self.ready
+    }
 }
 
 impl Selection {
@@ -181,17 +224,34 @@ impl TopSpec {
 impl Top {
     /// An operator; `name` is its stable name.
     pub fn new(name: &str, spec: TopSpec) -> Result<Self> {
+        // A rank has no bound on the rows that share it.
+        let counts_copies = matches!(spec.numbering, Numbering::Rows | Numbering::RowNumber);
+        let is_short = spec
+            .copies_max()
+            .is_some_and(|max| max <= COPIES_PER_HEAD_MAX);
+        let rows = spec.rows.clone();
         Ok(Self {
-            rows: OrderedRows::new(name, spec.rows.clone())?,
+            store: if spec.append_only_input && counts_copies && is_short {
+                Store::Heads(OrderedEncoding::new(rows)?, Heads::new(name))
+            } else {
+                Store::All(OrderedRows::new(name, rows)?)
+            },
             numbers: BatchNumbers::default(),
             spec,
         })
     }
 
+    fn encoding(&self) -> &OrderedEncoding {
+        match &self.store {
+            Store::All(rows) => &rows.encoding,
+            Store::Heads(encoding, _) => encoding,
+        }
+    }
+
     /// The head after the batch: read again if entries of the old head lost copies, else merged
     /// from the old head and the entries that gained some.
     fn head_after(
-        &self,
+        spec: &TopSpec,
         before: &Head,
         changes: &SettledRows,
         range: Range<usize>,
@@ -202,7 +262,7 @@ impl Top {
         let mut head = Head::default();
         if loses {
             reader.each(group, |entry, weight| {
-                Ok(self.spec.take(&mut head, entry, weight))
+                Ok(spec.take(&mut head, entry, weight))
             })?;
             return Ok(head);
         }
@@ -218,48 +278,36 @@ impl Top {
             };
             old += usize::from(kept == Some(entry));
             index += usize::from(changed == Some(entry));
-            if self.spec.take(&mut head, entry, weight).is_break() {
+            if spec.take(&mut head, entry, weight).is_break() {
                 break;
             }
         }
         Ok(head)
     }
 
-    /// Entries that fell behind the head, or never came into it, are not kept.
-    fn cut_behind(
-        before: &Head,
-        after: &Head,
-        changes: &SettledRows,
-        range: Range<usize>,
-        group: &[u8],
-        amendments: &mut SettledRows,
-    ) {
-        let mut key = group.to_vec();
-        let mut kept = 0;
-        let (mut old, mut index) = (0, range.start);
-        while old < before.copies.len() || index < range.end {
-            let was = (old < before.copies.len()).then(|| before.entries.get(old));
-            let changed = (index < range.end).then(|| &changes.key(index)[group.len()..]);
-            let entry = match (was, changed) {
-                (Some(was), Some(changed)) => was.min(changed),
-                (Some(entry), None) | (None, Some(entry)) => entry,
-                (None, None) => break,
-            };
-            let is_changed = changed == Some(entry);
-            let old_weight = match is_changed {
-                true => changes.old_weight(index),
-                false => before.copies[old],
-            };
-            old += usize::from(was == Some(entry));
-            index += usize::from(is_changed);
-            while kept < after.copies.len() && after.entries.get(kept) < entry {
-                kept += 1;
-            }
-            let stays = kept < after.copies.len() && after.entries.get(kept) == entry;
-            key.truncate(group.len());
-            key.extend_from_slice(entry);
-            amendments.push(&key, old_weight, if stays { after.copies[kept] } else { 0 });
+    /// Compares the heads of the groups that a batch touches, of which all rows are kept.
+    fn compare_all(
+        spec: &TopSpec,
+        rows: &mut OrderedRows,
+        context: &BatchContext,
+        difference: &mut Difference,
+    ) -> Result<()> {
+        let snapshot = &context.snapshot;
+        rows.forget_closed(context)?;
+        let changes = rows.bag.settle(snapshot)?;
+        let groups = rows.changed_groups(context);
+        let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false, groups.len())?;
+        let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true, groups.len())?;
+        for range in groups {
+            let group = parts(changes.key(range.start)).group;
+            let mut before = Head::default();
+            old_rows.each(group, |entry, weight| {
+                Ok(spec.take(&mut before, entry, weight))
+            })?;
+            let after = Self::head_after(spec, &before, &changes, range, group, &mut new_rows)?;
+            difference.push(&spec.select(&before), &spec.select(&after));
         }
+        Ok(())
     }
 
     fn emit(
@@ -272,7 +320,7 @@ impl Top {
             return Ok(());
         }
         let count = going.weights.len();
-        let rows = self.rows.codec().decode(going.entries.iter())?;
+        let rows = self.encoding().codec().decode(going.entries.iter())?;
         let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
         if self.spec.numbering != Numbering::Rows {
             columns.push(Arc::new(UInt64Array::from(std::mem::take(
@@ -313,16 +361,19 @@ fn difference(before: &Selection, after: &Selection, going: &mut Selection) {
 
 impl Operator for Top {
     fn describe(&self) -> OperatorDescription {
-        let kept = match (self.spec.append_only_input, self.spec.fetch) {
-            (true, Some(_)) => "(group, order, row) -> weight of the rows that go out",
-            _ => "(group, order, row) -> weight",
+        let kept = match &self.store {
+            Store::All(_) => "(group, order, row) -> weight",
+            Store::Heads(..) => "group -> its first rows",
         };
         OperatorDescription {
             kind: "top",
             detail: self.spec.detail.clone(),
             incremental: true,
             state: Some(kept.to_owned()),
-            retention: Some(self.rows.retention()),
+            retention: Some(match &self.store {
+                Store::All(rows) => rows.encoding.retention(),
+                Store::Heads(encoding, _) => encoding.retention(),
+            }),
         }
     }
 
@@ -333,7 +384,14 @@ impl Operator for Top {
         context: &BatchContext,
         _out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
-        let late = self.rows.push(&change, context)?;
+        let late = match &mut self.store {
+            Store::All(rows) => rows.push(&change, context)?,
+            Store::Heads(encoding, heads) => {
+                encoding.each(&change, context, |group, tail, weight| {
+                    heads.add(group, tail, weight);
+                })?
+            }
+        };
         let numbers = self.numbers.of(context);
         numbers.input_rows += change.num_rows() as u64;
         numbers.late_rows += late;
@@ -342,63 +400,47 @@ impl Operator for Top {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
-        let snapshot = &context.snapshot;
-        self.rows.forget_closed(context)?;
-        let changes = self.rows.bag.settle(snapshot)?;
-        let groups = self.rows.changed_groups(context);
-        let cuts = self.spec.append_only_input && self.spec.fetch.is_some();
-        let mut amendments = SettledRows::default();
-        let mut ready: Vec<Selection> = Vec::new();
-        let mut going = Selection::default();
-        {
-            let bag = &self.rows.bag;
-            let mut old_rows = KeyedReader::new(bag, snapshot, false, groups.len())?;
-            let mut new_rows = KeyedReader::new(bag, snapshot, true, groups.len())?;
-            for range in groups {
-                let group = parts(changes.key(range.start)).group;
-                let mut before = Head::default();
-                old_rows.each(group, |entry, weight| {
-                    Ok(self.spec.take(&mut before, entry, weight))
-                })?;
-                let after =
-                    self.head_after(&before, &changes, range.clone(), group, &mut new_rows)?;
-                let was = self.spec.select(&before);
-                let is = self.spec.select(&after);
-                difference(&was, &is, &mut going);
-                if cuts {
-                    Self::cut_behind(&before, &after, &changes, range, group, &mut amendments);
-                }
-                if going.weights.len() >= ROWS_PER_BATCH {
-                    ready.push(std::mem::take(&mut going));
-                }
+        let mut difference = Difference::default();
+        match &mut self.store {
+            Store::All(rows) => Self::compare_all(&self.spec, rows, context, &mut difference)?,
+            Store::Heads(encoding, heads) => {
+                heads.finish(&self.spec, encoding, context, &mut difference)?;
             }
         }
-        if cuts {
-            self.rows.bag.amend(&amendments);
-        }
-        ready.push(going);
-        for mut going in ready {
+        for mut going in difference.parts() {
             self.emit(&mut going, context, out)?;
         }
         Ok(())
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        self.rows.bag.drain(&context.snapshot)
+        match &mut self.store {
+            Store::All(rows) => rows.bag.drain(&context.snapshot),
+            Store::Heads(_, heads) => heads.drain(&context.snapshot),
+        }
     }
 
     fn tables(&self) -> Vec<TableId> {
-        self.rows.bag.tables().to_vec()
+        match &self.store {
+            Store::All(rows) => rows.bag.tables().to_vec(),
+            Store::Heads(_, heads) => heads.tables().to_vec(),
+        }
     }
 
     fn reset(&mut self) {
-        self.rows.bag.reset();
+        match &mut self.store {
+            Store::All(rows) => rows.bag.reset(),
+            Store::Heads(_, heads) => heads.reset(),
+        }
         self.numbers = BatchNumbers::default();
     }
 
     fn statistics(&self) -> OperatorStatistics {
         let mut statistics = self.numbers.get();
-        self.rows.bag.add_statistics(&mut statistics);
+        match &self.store {
+            Store::All(rows) => rows.bag.add_statistics(&mut statistics),
+            Store::Heads(_, heads) => heads.add_statistics(&mut statistics),
+        }
         statistics
     }
 }
