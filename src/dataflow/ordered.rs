@@ -38,6 +38,9 @@ pub struct OrderedSpec {
     pub order: Vec<PhysicalSortExpr>,
     /// What a watermark closes: the first of `group`; `None`: nothing.
     pub event_time: Option<EventTimeGroup>,
+    /// The first of `order` is an event time, ascending; added to a time it gives the watermark at
+    /// which rows of it are late. `None`: the order follows no watermark.
+    pub order_closes_after: Option<i64>,
 }
 
 /// An entry's bytes, told apart.
@@ -113,7 +116,7 @@ impl OrderedEncoding {
         mut take: impl FnMut(&[u8], &[u8], i64),
     ) -> Result<u64> {
         let groups = evaluate_all(&self.spec.group, change.rows())?;
-        let late = self.late_rows(&groups, context)?;
+        let late = self.late_rows(&groups, change, context)?;
         let groups = self.groups.encode(&groups)?;
         let rows = self.codec.encode(change.rows())?;
         let orders = match &self.order {
@@ -147,21 +150,38 @@ impl OrderedEncoding {
         Ok(dropped)
     }
 
-    /// Rows of groups that the watermark has closed; `None`: it closes none.
+    /// Rows of groups that the watermark has closed, or behind it in the order; `None`: it closes
+    /// none.
     fn late_rows(
         &self,
         groups: &[ArrayRef],
+        change: &ChangeBatch,
         context: &BatchContext,
     ) -> Result<Option<BooleanArray>> {
-        let (Some(time), Some(watermark)) = (self.spec.event_time, context.watermark) else {
+        let Some(watermark) = context.watermark else {
             return Ok(None);
         };
-        let values = cast(&groups[time.group_index], &DataType::Int64)?;
-        let values = values.as_primitive::<Int64Type>();
-        let late = values.iter().map(|value| {
-            Some(value.is_some_and(|value| value.saturating_add(time.end_offset) <= watermark))
-        });
-        Ok(Some(late.collect()))
+        let behind = |times: &ArrayRef, offset: i64| -> Result<BooleanArray> {
+            let values = cast(times, &DataType::Int64)?;
+            let values = values.as_primitive::<Int64Type>().iter();
+            Ok(values
+                .map(|value| Some(value.is_some_and(|v| v.saturating_add(offset) <= watermark)))
+                .collect())
+        };
+        if let Some(time) = self.spec.event_time {
+            return Ok(Some(behind(&groups[time.group_index], time.end_offset)?));
+        }
+        if let Some(offset) = self.spec.order_closes_after {
+            let times = evaluate(&self.spec.order[0].expr, change.rows())?;
+            return Ok(Some(behind(&times, offset)?));
+        }
+        Ok(None)
+    }
+
+    /// The latest time in the order that the watermark has closed.
+    pub fn order_closed_to(&self, context: &BatchContext) -> Option<i64> {
+        let offset = self.spec.order_closes_after?;
+        Some(context.watermark?.saturating_sub(offset))
     }
 
     /// The groups that the watermark has closed lie from the first key to below the second.
@@ -179,9 +199,13 @@ impl OrderedEncoding {
     /// When state is freed, in words.
     pub fn retention(&self) -> String {
         match self.spec.event_time {
-            Some(_) => "freed when the watermark closes the window of the group".to_owned(),
-            None => "kept while the row is in the input".to_owned(),
+            Some(_) => "freed when the watermark closes the window of the group",
+            None if self.spec.order_closes_after.is_some() => {
+                "freed behind the watermark, but for the rows that later ones look back to"
+            }
+            None => "kept while the row is in the input",
         }
+        .to_owned()
     }
 }
 
@@ -280,6 +304,13 @@ pub fn tail_parts(tail: &[u8]) -> EntryParts<'_> {
         order,
         row,
     }
+}
+
+/// The time that an order key of one integer or timestamp begins with (arrow-row: 1 and the bytes
+/// with the sign turned round); `None`: NULL.
+pub fn leading_time(order: &[u8]) -> Option<i64> {
+    let bytes: [u8; 8] = order.get(1..9)?.try_into().ok()?;
+    (order[0] == 1).then_some((u64::from_be_bytes(bytes) ^ (1 << 63)) as i64)
 }
 
 /// The entries of each group, consecutive since the group's bytes come first.

@@ -26,7 +26,7 @@ use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::expression::evaluate;
 use super::keyed::{KeyedReader, each_around};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
-use super::ordered::{OrderedRows, OrderedSpec, parts, tail_parts};
+use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
 use super::rows::rebatch;
 use crate::error::{Error, Result};
 use crate::sql::sessions::{end_of, goes_on};
@@ -95,15 +95,6 @@ impl Going {
             self.weights.push(weight);
         }
     }
-}
-
-/// The time that an entry's order key encodes: arrow-row's form of one integer or timestamp.
-fn time_of(order: &[u8]) -> Result<i64> {
-    let bytes: [u8; 8] = order
-        .get(1..9)
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| Error::damaged("the time of a row in the state store cannot be read"))?;
-    Ok((u64::from_be_bytes(bytes) ^ (1 << 63)) as i64)
 }
 
 /// A time so that its bytes compare as it does.
@@ -289,7 +280,8 @@ fn member(entry: &[u8], before: i64, after: i64) -> Result<Member> {
     let parts = tail_parts(entry);
     Ok(Member {
         row: parts.row.to_vec(),
-        time: time_of(parts.order)?,
+        time: leading_time(parts.order)
+            .ok_or_else(|| Error::damaged("the time of a row in the state store cannot be read"))?,
         before,
         after,
     })

@@ -196,9 +196,12 @@ fn closed_sessions_leave_the_state_and_keep_their_answer() {
     assert_eq!(session_rows, 2, "the open sessions at 13 and 20");
 }
 
+/// A condition in SQL, and whether it holds for a row's time and the batch's, in seconds.
+type Condition = (&'static str, fn(i64, i64) -> bool);
+
 #[test]
 fn rows_come_and_go_by_the_clock() {
-    let conditions: [(&str, fn(i64, i64) -> bool); 5] = [
+    let conditions: [Condition; 5] = [
         ("at > now() - INTERVAL '10 seconds'", |at, now| {
             at > now - 10
         }),
@@ -398,4 +401,93 @@ fn rows_behind_the_watermark_are_left_out_of_a_join_and_counted() {
     assert_eq!(result.late_rows["v"], 2);
     harness.batch(vec![("i", row(10)), ("j", row(12))]);
     assert_eq!(numbers(&harness, "v"), vec![vec![3, 4], vec![10, 12]]);
+}
+
+#[test]
+fn windows_in_order_of_time_free_what_nothing_looks_back_to() {
+    for seed in 0..3 {
+        let mut harness = harness();
+        for (name, sql) in [
+            (
+                "near",
+                "SELECT k, tick, lag(tick, 2) OVER (PARTITION BY k ORDER BY tick) AS a, \
+              count(*) OVER (PARTITION BY k ORDER BY tick ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS b FROM i",
+            ),
+            (
+                "running",
+                "SELECT k, tick, sum(tick) OVER (PARTITION BY k ORDER BY tick) AS a FROM i",
+            ),
+            (
+                "limit",
+                "SELECT k, tick FROM i ORDER BY tick DESC, k LIMIT 70",
+            ),
+        ] {
+            harness.view(name, sql);
+        }
+        let mut random = Random::new(seed);
+        let mut watermark = 0;
+        for batch in 0..20 {
+            let rows: Vec<_> = (0..8)
+                .map(|_| {
+                    let tick = watermark + 1 + random.below(7) as i64;
+                    (
+                        (random.below(2) as i64, Some(tick)),
+                        1 + random.below(2) as i64,
+                    )
+                })
+                .collect();
+            harness.batch(vec![("i", change(&rows))]);
+            harness.check();
+            watermark += random.below(5) as i64;
+            harness.watermark = Some(watermark);
+            if batch == 9 {
+                harness.restart();
+            }
+        }
+        for (view, _, what, numbers) in harness.dataflow.statistics() {
+            match (view.as_str(), what.kind) {
+                ("near", "window") => assert!(numbers.state_rows < 60, "{}", numbers.state_rows),
+                ("running", "window") => assert!(numbers.state_rows > 60),
+                ("limit", "top") => assert!(numbers.state_rows <= 70, "{}", numbers.state_rows),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn what_sends_old_rows_back_closes_nothing_above_it() {
+    let mut harness = harness();
+    for (name, sql) in [
+        (
+            "recent",
+            "SELECT window_end, count(*) AS n FROM TUMBLE((SELECT * FROM i WHERE at > now() - INTERVAL '20 seconds'), tick, 10) GROUP BY 1",
+        ),
+        (
+            "above",
+            "SELECT window_end, count(*) AS n FROM TUMBLE(i, tick, 10) WHERE tick >= (SELECT avg(tick) FROM i) GROUP BY 1",
+        ),
+        (
+            "last",
+            "SELECT window_end, count(*) AS n FROM TUMBLE((SELECT * FROM i ORDER BY tick DESC LIMIT 2), tick, 10) GROUP BY 1",
+        ),
+    ] {
+        harness.view(name, sql);
+    }
+    let rows = |ticks: &[i64]| {
+        change(
+            &ticks
+                .iter()
+                .map(|tick| ((1, Some(*tick)), 1))
+                .collect::<Vec<_>>(),
+        )
+    };
+    harness.now_us = 5 * SECOND;
+    harness.batch(vec![("i", rows(&[1, 2, 9, 15]))]);
+    harness.watermark = Some(40);
+    harness.now_us = 45 * SECOND;
+    harness.batch(vec![("i", rows(&[44, 45]))]);
+    assert_eq!(numbers(&harness, "recent"), vec![vec![50, 2]]);
+    assert_eq!(numbers(&harness, "above"), vec![vec![50, 2]]);
+    assert_eq!(numbers(&harness, "last"), vec![vec![50, 2]]);
 }

@@ -89,8 +89,24 @@ impl Translator<'_> {
                 *lineage = lineage.map(|own| lineage_of_pairs(own, time));
             }
         }
+        if self.is_single_row(left) || self.is_single_row(right) {
+            // Another value sends back all rows, whatever their time.
+            properties.event_time = Vec::new();
+        }
         let kind = NodeKind::Join(Box::new(spec));
         Ok(self.add(kind, vec![left, right], &join.schema, detail, properties))
+    }
+
+    /// A node gives the value of a subquery.
+    fn is_single_row(&self, node: usize) -> bool {
+        let node = &self.nodes[node];
+        match node.kind {
+            NodeKind::SingleRow => true,
+            NodeKind::Project { .. } | NodeKind::Filter { .. } => {
+                self.is_single_row(node.inputs[0])
+            }
+            _ => false,
+        }
     }
 
     /// NOT IN with NULLs; `None` when it is more than that.

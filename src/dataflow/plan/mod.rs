@@ -427,6 +427,10 @@ fn fingerprint(nodes: &[PlanNode]) -> String {
                 add(&format!("{:?} {:?}", request.event_time, request.emit));
             }
             NodeKind::Join(spec) => add(&format!("{:?}", spec.times)),
+            NodeKind::Window(spec) => add(&format!(
+                "{:?} {:?}",
+                spec.rows.event_time, spec.rows.order_closes_after
+            )),
             NodeKind::Top(spec) => add(&format!("{:?}", spec.append_only_input)),
             NodeKind::Recompute(spec) => {
                 add(&spec.logical.display_indent_schema().to_string());

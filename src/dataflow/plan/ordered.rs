@@ -94,7 +94,8 @@ impl Translator<'_> {
                 Some(1) => Some(Vec::new()),
                 _ => below.key.clone(),
             },
-            event_time: below.event_time.clone(),
+            // A new row may push an old one out, whatever its time.
+            event_time: Vec::new(),
         };
         let spec = TopSpec {
             detail: detail("", order, &cut.words()),
@@ -172,7 +173,7 @@ impl Translator<'_> {
         let properties = Properties {
             append_only: false,
             key,
-            event_time: below.event_time.clone(),
+            event_time: kept_times(&below.event_time, partition, schema),
         };
         let detail = spec.detail.clone();
         let kind = NodeKind::Top(Box::new(spec));
@@ -242,7 +243,7 @@ impl Translator<'_> {
         let schema = window.input.schema();
         let first = call_of(&window.window_expr[functions[0]])?;
         let (partition, order) = (&first.params.partition_by, &first.params.order_by);
-        let rows = self.ordered_spec(input, schema, partition, order)?;
+        let mut rows = self.ordered_spec(input, schema, partition, order)?;
         let context = PhysicalPlanningContext::default();
         let mut physical = Vec::with_capacity(functions.len());
         let mut reach = reach::Reach::NONE;
@@ -255,10 +256,26 @@ impl Translator<'_> {
             reach = reach.and(reach::of(call_of(function)?, data_type));
         }
         let below = &self.nodes[input];
+        if reach.rows().is_some() && rows.event_time.is_none() && below.append_only {
+            rows.order_closes_after = order
+                .first()
+                .filter(|sort| sort.asc)
+                .and_then(|sort| event_time::of_expression(&sort.expr, schema, &below.event_time))
+                .filter(|time| !time.list)
+                .map(|time| time.closes_after);
+        }
+        let mut event_time = kept_times(&below.event_time, partition, schema);
+        let looks_back = matches!(reach.after, reach::After::Rows(0) | reach::After::Peers);
+        if let Some(sort) = order.first().filter(|sort| sort.asc && looks_back)
+            && let Some(column) = column_index(&sort.expr, schema)
+        {
+            // Only rows at or after a changed one change.
+            event_time[column] = below.event_time[column];
+        }
         let properties = Properties {
             append_only: false,
             key: below.key.clone(),
-            event_time: below.event_time.clone(),
+            event_time,
         };
         let words: Vec<Expr> = functions
             .iter()
@@ -395,6 +412,7 @@ impl Translator<'_> {
             group,
             order,
             event_time,
+            order_closes_after: None,
         })
     }
 }
@@ -406,6 +424,20 @@ fn call_of(expression: &Expr) -> Result<&WindowFunction> {
         Expr::Alias(alias) => call_of(&alias.expr),
         other => Err(Error::internal(format!("{other} is no window function"))),
     }
+}
+
+/// The event times that all rows of a partition share: a change touches no row of another time.
+/// The other columns may have any time in a row that a change of its partition sends back.
+fn kept_times(
+    below: &[Option<EventTime>],
+    partition: &[Expr],
+    schema: &DFSchema,
+) -> Vec<Option<EventTime>> {
+    let mut kept = vec![None; below.len()];
+    for column in partition.iter().filter_map(|e| column_index(e, schema)) {
+        kept[column] = below[column];
+    }
+    kept
 }
 
 /// Only projections and aliases stand between the plan and an ORDER BY.

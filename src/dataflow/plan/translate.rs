@@ -138,7 +138,14 @@ impl Translator<'_> {
                     true => Some((0..schema.fields().len()).collect()),
                     false => self.nodes[left].key.clone(),
                 },
-                event_time: self.nodes[left].event_time.clone(),
+                // A row comes back when an equal one on the other side goes, which follows the
+                // watermark if both sides do.
+                event_time: self.nodes[left]
+                    .event_time
+                    .iter()
+                    .zip(&self.nodes[right].event_time)
+                    .map(|(one, other)| one.filter(|_| one == other))
+                    .collect(),
             };
             let detail = operation.kind.words().to_owned();
             let kind = NodeKind::SetOperation(operation.kind);
@@ -184,7 +191,8 @@ impl Translator<'_> {
             append_only: below.append_only
                 && filter.bounds.iter().all(|(bound, _)| bound.only_lets_in()),
             key: below.key.clone(),
-            event_time: below.event_time.clone(),
+            // Rows come and go by the clock, wherever the watermark stands.
+            event_time: Vec::new(),
         };
         let spec = TemporalSpec {
             detail: filter.detail.clone(),

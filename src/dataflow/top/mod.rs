@@ -11,7 +11,7 @@
 //! are all this. Only the head of a group is read: once before the batch, and a second time only
 //! when something of it was taken away; else what came in is merged with what was there. On
 //! append-only input rows that fall behind the first n never come back: only the heads are kept,
-//! each as one value ([`heads`]).
+//! short ones each as one value ([`heads`]).
 
 mod heads;
 
@@ -67,7 +67,7 @@ pub struct TopSpec {
 
 /// Where the rows are kept.
 enum Store {
-    /// All of them.
+    /// Entry by entry.
     All(OrderedRows),
     /// Only the heads, of append-only input.
     Heads(OrderedEncoding, Heads),
@@ -296,6 +296,9 @@ impl Top {
         rows.forget_closed(context)?;
         let changes = rows.bag.settle(snapshot)?;
         let groups = rows.changed_groups(context);
+        // What falls behind the head of append-only input never comes back.
+        let cuts = spec.append_only_input && spec.fetch.is_some();
+        let mut amendments = SettledRows::default();
         let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false, groups.len())?;
         let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true, groups.len())?;
         for range in groups {
@@ -304,8 +307,15 @@ impl Top {
             old_rows.each(group, |entry, weight| {
                 Ok(spec.take(&mut before, entry, weight))
             })?;
-            let after = Self::head_after(spec, &before, &changes, range, group, &mut new_rows)?;
+            let after =
+                Self::head_after(spec, &before, &changes, range.clone(), group, &mut new_rows)?;
             difference.push(&spec.select(&before), &spec.select(&after));
+            if cuts {
+                cut_behind(&before, &after, &changes, range, group, &mut amendments);
+            }
+        }
+        if cuts {
+            rows.bag.amend(&amendments);
         }
         Ok(())
     }
@@ -332,6 +342,42 @@ impl Top {
         self.numbers.of(context).output_rows += count as u64;
         *going = Selection::default();
         Ok(())
+    }
+}
+
+/// Takes out of the state the entries that fell behind the head, or never came into it.
+fn cut_behind(
+    before: &Head,
+    after: &Head,
+    changes: &SettledRows,
+    range: Range<usize>,
+    group: &[u8],
+    amendments: &mut SettledRows,
+) {
+    let mut key = group.to_vec();
+    let mut kept = 0;
+    let (mut old, mut index) = (0, range.start);
+    while old < before.copies.len() || index < range.end {
+        let was = (old < before.copies.len()).then(|| before.entries.get(old));
+        let changed = (index < range.end).then(|| &changes.key(index)[group.len()..]);
+        let entry = match (was, changed) {
+            (Some(was), Some(changed)) => was.min(changed),
+            (Some(entry), None) | (None, Some(entry)) => entry,
+            (None, None) => break,
+        };
+        let old_weight = match changed == Some(entry) {
+            true => changes.old_weight(index),
+            false => before.copies[old],
+        };
+        old += usize::from(was == Some(entry));
+        index += usize::from(changed == Some(entry));
+        while kept < after.copies.len() && after.entries.get(kept) < entry {
+            kept += 1;
+        }
+        let stays = kept < after.copies.len() && after.entries.get(kept) == entry;
+        key.truncate(group.len());
+        key.extend_from_slice(entry);
+        amendments.push(&key, old_weight, if stays { after.copies[kept] } else { 0 });
     }
 }
 
@@ -362,6 +408,9 @@ fn difference(before: &Selection, after: &Selection, going: &mut Selection) {
 impl Operator for Top {
     fn describe(&self) -> OperatorDescription {
         let kept = match &self.store {
+            Store::All(_) if self.spec.append_only_input && self.spec.fetch.is_some() => {
+                "(group, order, row) -> weight of the first rows"
+            }
             Store::All(_) => "(group, order, row) -> weight",
             Store::Heads(..) => "group -> its first rows",
         };

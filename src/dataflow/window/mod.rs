@@ -11,7 +11,9 @@
 //!
 //! The rows lie in order in the state, so nothing is sorted. What was sent is not kept: it is
 //! computed again from the rows before the batch, which gives the same, since the order is total
-//! and a function is a pure one of its partition's rows in order. The functions themselves are
+//! and a function is a pure one of its partition's rows in order. Where the order is one of event
+//! time, rows behind the watermark that nothing looks back to any more are freed whenever their
+//! partition is touched. The functions themselves are
 //! DataFusion's, with every frame it has (ROWS, RANGE, GROUPS).
 
 pub mod reach;
@@ -30,7 +32,7 @@ use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, consolidate};
 use super::keyed::KeyedReader;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
-use super::ordered::{OrderedRows, OrderedSpec, parts, tail_parts};
+use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
 use super::rows::{RowCodec, rebatch};
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -80,6 +82,8 @@ struct Part {
     after: Vec<i64>,
     /// The first and the last entry whose copies change.
     changed: Option<(usize, usize)>,
+    /// Entries of the partition that the watermark has closed, with their weights.
+    closed: Vec<(Vec<u8>, i64)>,
 }
 
 impl Part {
@@ -113,6 +117,20 @@ impl Part {
         self.entries = entries;
         self.before.drain(..from);
         self.after.drain(..from);
+    }
+
+    /// Takes out of the state the closed rows that no later row looks back to any more: all but
+    /// the last `copies` before the change.
+    fn free_closed(&self, group: &[u8], copies: u64, amendments: &mut SettledRows) {
+        let mut kept = 0;
+        let mut from = self.closed.len();
+        while from > 0 && kept < copies {
+            from -= 1;
+            kept += self.closed[from].1.max(0) as u64;
+        }
+        for (entry, weight) in &self.closed[..from] {
+            amendments.push(&[group, entry].concat(), *weight, 0);
+        }
     }
 
     /// The entries whose results can differ from before to after.
@@ -181,6 +199,7 @@ impl Window {
         changes: &SettledRows,
         range: Range<usize>,
         reader: &mut KeyedReader,
+        context: &BatchContext,
     ) -> Result<Part> {
         let group = parts(changes.key(range.start)).group;
         let mut part = Part {
@@ -188,9 +207,15 @@ impl Window {
             before: Vec::new(),
             after: Vec::new(),
             changed: None,
+            closed: Vec::new(),
         };
         let near = self.spec.reach.rows();
         let context_copies = near.map(|(before, after)| before + after);
+        let closed_to = near.and(self.rows.encoding.order_closed_to(context));
+        let is_closed = |entry: &[u8]| {
+            let time = leading_time(tail_parts(entry).order);
+            closed_to.zip(time).is_some_and(|(to, time)| time <= to)
+        };
         let mut next = range.start;
         let mut behind = 0;
         let tail_of = |index: usize| &changes.key(index)[group.len()..];
@@ -210,6 +235,9 @@ impl Window {
             }
             if let Some(copies) = context_copies {
                 if next == range.start {
+                    if is_closed(entry) {
+                        part.closed.push((entry.to_vec(), weight));
+                    }
                     part.keep_last(copies);
                 } else if next == range.end {
                     if behind >= copies {
@@ -299,12 +327,18 @@ impl Operator for Window {
         let groups = self.rows.changed_groups(context);
         let bag = &self.rows.bag;
         let mut reader = KeyedReader::new(bag, &context.snapshot, false, groups.len())?;
+        let mut amendments = SettledRows::default();
         let mut next = 0;
         let mut output_rows = 0;
         while next < groups.len() {
             let (mut before, mut after) = (Stretches::default(), Stretches::default());
             while next < groups.len() && before.rows.len() + after.rows.len() < 2 * ROWS_PER_BATCH {
-                let part = self.part(&changes, groups[next].clone(), &mut reader)?;
+                let range = groups[next].clone();
+                let group = parts(changes.key(range.start)).group;
+                let part = self.part(&changes, range, &mut reader, context)?;
+                if let Some((rows_before, rows_after)) = self.spec.reach.rows() {
+                    part.free_closed(group, rows_before + rows_after, &mut amendments);
+                }
                 let affected = part.affected(self.spec.reach);
                 part.append(&part.before, &affected, &mut before);
                 part.append(&part.after, &affected, &mut after);
@@ -313,6 +347,10 @@ impl Operator for Window {
             let difference = self.difference(&before, &after)?;
             output_rows += difference.iter().map(|c| c.num_rows() as u64).sum::<u64>();
             out.extend(difference);
+        }
+        drop(reader);
+        if !amendments.is_empty() {
+            self.rows.bag.amend(&amendments);
         }
         self.numbers.of(context).output_rows += output_rows;
         Ok(())
