@@ -101,6 +101,7 @@ fn subqueries_as_values() {
         "SELECT k, count(*) AS n FROM t GROUP BY k HAVING count(*) > (SELECT count(*) / 5 FROM t)",
         "SELECT k, (SELECT max(v) FROM u WHERE v < (SELECT max(v) FROM t)) AS m FROM t",
         "SELECT sum(v + (SELECT min(v) FROM u)) AS s FROM t",
+        "SELECT t.k, t.s, u.v FROM t LEFT JOIN u ON t.k = u.k AND u.v > (SELECT avg(v) FROM t)",
         "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE v > 4)",
         "SELECT k, EXISTS (SELECT 1 FROM u WHERE u.k = t.k) AS e FROM t",
     ]);

@@ -13,7 +13,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, JoinType, NullEquality, Result as PlanResult};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Distinct, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, SubqueryAlias,
+    Distinct, Expr, Join, LogicalPlan, LogicalPlanBuilder, SubqueryAlias,
 };
 
 use super::nodes::{SetOperationNode, SingleRowNode, extension};
@@ -85,11 +85,14 @@ fn set_operation(join: &Join) -> PlanResult<Option<LogicalPlan>> {
 }
 
 /// Turns the uncorrelated subqueries that a node's expressions use as values into columns of a
-/// cross join below it.
+/// cross join below it, on the left side of a join.
 fn without_scalar_subqueries(plan: LogicalPlan, values: &mut usize) -> PlanResult<LogicalPlan> {
     if !matches!(
         plan,
-        LogicalPlan::Filter(_) | LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_)
+        LogicalPlan::Filter(_)
+            | LogicalPlan::Projection(_)
+            | LogicalPlan::Aggregate(_)
+            | LogicalPlan::Join(_)
     ) {
         return Ok(plan);
     }
@@ -132,8 +135,9 @@ fn without_scalar_subqueries(plan: LogicalPlan, values: &mut usize) -> PlanResul
     }
     let expressions = expressions.into_iter().map(|e| e.data).collect();
     let outputs = plan.schema().columns();
-    let keeps_columns = matches!(plan, LogicalPlan::Filter(_));
-    let mut input = plan.inputs()[0].clone();
+    let keeps_columns = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_));
+    let mut inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
+    let mut input = inputs.remove(0);
     for (subquery, column) in subqueries {
         let alias = column.relation.clone().unwrap_or_else(|| "value".into());
         let single = SingleRowNode::plan(subquery)?;
@@ -142,19 +146,8 @@ fn without_scalar_subqueries(plan: LogicalPlan, values: &mut usize) -> PlanResul
             .cross_join(LogicalPlan::SubqueryAlias(single))?
             .build()?;
     }
-    let plan = match plan {
-        LogicalPlan::Filter(_) => {
-            let predicate: Vec<Expr> = expressions;
-            LogicalPlan::Filter(Filter::try_new(
-                predicate
-                    .into_iter()
-                    .next()
-                    .unwrap_or_else(|| unreachable!("a filter has a predicate")),
-                Arc::new(input),
-            )?)
-        }
-        other => other.with_new_exprs(expressions, vec![input])?,
-    };
+    inputs.insert(0, input);
+    let plan = plan.with_new_exprs(expressions, inputs)?;
     if !keeps_columns {
         return Ok(plan);
     }
