@@ -67,14 +67,24 @@ pub trait BlobStore: Send + Sync + fmt::Debug {
     /// each whole. They are written at the same time, so that they cost one wait for the disk.
     async fn put_all(&self, blobs: Vec<(String, Bytes)>) -> Result<()>;
 
-    /// Writes several new blobs at the same time, each unless there is one. They are whole when
-    /// this returns, and durable before any later conditional write shows: so a batch's state and
-    /// its commit do not each wait for the folder.
-    async fn put_ahead(&self, blobs: Vec<(String, Bytes)>) -> Result<Vec<PutOutcome>> {
-        let puts = blobs
+    /// Writes new blobs, each unless there is one, and when all of them are durable one more, which
+    /// so never shows without them. Gives an outcome for each of `ahead`, and the last one's if it
+    /// was tried: it is not when one of the others was lost.
+    async fn put_after(
+        &self,
+        ahead: Vec<(String, Bytes)>,
+        path: &str,
+        bytes: Bytes,
+    ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
+        let puts = ahead
             .iter()
             .map(|(path, bytes)| self.put_if_absent(path, bytes.clone()));
-        futures::future::try_join_all(puts).await
+        let outcomes = futures::future::try_join_all(puts).await?;
+        if outcomes.contains(&PutOutcome::Lost) {
+            return Ok((outcomes, None));
+        }
+        let last = self.put_if_absent(path, bytes).await?;
+        Ok((outcomes, Some(last)))
     }
 
     /// Writes a blob unless there is one.

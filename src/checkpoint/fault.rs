@@ -4,10 +4,9 @@
 //! after its effect, blobs written at the same time may be there each by itself, and after a crash
 //! every call fails until [`FaultStore::restart`]. With `torn_writes` a crash may even leave a
 //! prefix of a blob, which the stores themselves promise never to do, so that checksums are put to
-//! the test. What was acknowledged as durable always stays; what `put_ahead` acknowledged may be
-//! lost in a crash until the next conditional write showed.
+//! the test. What was acknowledged always stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use async_trait::async_trait;
@@ -39,8 +38,6 @@ pub struct FaultStore {
 #[derive(Debug)]
 struct FaultState {
     blobs: BTreeMap<String, Bytes>,
-    /// Whole, but not durable yet.
-    ahead: BTreeSet<String>,
     random: u64,
     rates: FaultRates,
     crashed: bool,
@@ -63,7 +60,6 @@ impl FaultStore {
         Self {
             state: Mutex::new(FaultState {
                 blobs: BTreeMap::new(),
-                ahead: BTreeSet::new(),
                 random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
                 rates,
                 crashed: false,
@@ -78,15 +74,9 @@ impl FaultStore {
         self.state.lock().crashed
     }
 
-    /// The machine is on again; blobs that were not durable may be gone.
+    /// The machine is on again.
     pub fn restart(&self) {
-        let mut state = self.state.lock();
-        state.crashed = false;
-        for path in std::mem::take(&mut state.ahead) {
-            if state.below(2) == 0 {
-                state.blobs.remove(&path);
-            }
-        }
+        self.state.lock().crashed = false;
     }
 
     /// Other faults from now on.
@@ -188,16 +178,6 @@ impl FaultState {
         }
     }
 
-    /// Writes a blob that may show only when those written ahead are durable.
-    fn write_after_ahead(&mut self, path: &str, bytes: Bytes) -> Result<()> {
-        let before = self.blobs.get(path).cloned();
-        let result = self.write(&[(path.to_owned(), bytes)]);
-        if self.blobs.get(path) != before.as_ref() {
-            self.ahead.clear();
-        }
-        result
-    }
-
     /// Writes blobs with the fate of the call.
     fn write(&mut self, blobs: &[(String, Bytes)]) -> Result<()> {
         match self.fate()? {
@@ -233,25 +213,34 @@ impl BlobStore for FaultStore {
         self.state.lock().write(&blobs)
     }
 
-    async fn put_ahead(&self, blobs: Vec<(String, Bytes)>) -> Result<Vec<PutOutcome>> {
-        let mut state = self.state.lock();
-        state.alive()?;
-        let (new, taken): (Vec<_>, Vec<_>) = blobs
-            .iter()
-            .cloned()
-            .partition(|(path, _)| !state.blobs.contains_key(path));
-        state.ahead.extend(new.iter().map(|(path, _)| path.clone()));
-        state.write(&new)?;
-        Ok(blobs
-            .iter()
-            .map(|blob| {
+    async fn put_after(
+        &self,
+        ahead: Vec<(String, Bytes)>,
+        path: &str,
+        bytes: Bytes,
+    ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
+        let outcomes = {
+            let mut state = self.state.lock();
+            state.alive()?;
+            let (new, taken): (Vec<_>, Vec<_>) = ahead
+                .iter()
+                .cloned()
+                .partition(|(path, _)| !state.blobs.contains_key(path));
+            state.write(&new)?;
+            let outcome = |blob: &(String, Bytes)| {
                 if taken.contains(blob) {
                     PutOutcome::Lost
                 } else {
                     PutOutcome::Written(state.version(&blob.0))
                 }
-            })
-            .collect())
+            };
+            ahead.iter().map(outcome).collect::<Vec<_>>()
+        };
+        if outcomes.contains(&PutOutcome::Lost) {
+            return Ok((outcomes, None));
+        }
+        let last = self.put_if_absent(path, bytes).await?;
+        Ok((outcomes, Some(last)))
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
@@ -260,7 +249,7 @@ impl BlobStore for FaultStore {
         if state.blobs.contains_key(path) {
             return Ok(PutOutcome::Lost);
         }
-        state.write_after_ahead(path, bytes)?;
+        state.write(&[(path.to_owned(), bytes)])?;
         Ok(PutOutcome::Written(state.version(path)))
     }
 
@@ -275,7 +264,7 @@ impl BlobStore for FaultStore {
         if !state.blobs.contains_key(path) || state.version(path) != *version {
             return Ok(PutOutcome::Lost);
         }
-        state.write_after_ahead(path, bytes)?;
+        state.write(&[(path.to_owned(), bytes)])?;
         Ok(PutOutcome::Written(state.version(path)))
     }
 
@@ -325,7 +314,6 @@ impl BlobStore for FaultStore {
             };
             if is_done {
                 state.blobs.remove(path);
-                state.ahead.remove(path);
             }
         }
         match fate {

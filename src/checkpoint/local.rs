@@ -5,7 +5,7 @@
 //! folder is opened. The version of a file is its checksum and length: the only conditional update
 //! is the lease's, whose content differs each time and which an OS lock guards besides.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::ops::Range;
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::blob::{Blob, BlobInfo, BlobStore, BlobVersion, OsLock, PutOutcome};
+use crate::crash_point::crash_point;
 use crate::error::{Error, Result, sqlstate};
 
 const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -36,8 +37,6 @@ struct Inner {
     next_temporary: AtomicU64,
     /// Folders that exist durably, open for syncing.
     folders: Mutex<HashMap<PathBuf, Arc<File>>>,
-    /// Folders with names of `put_ahead`, to be synced before the next conditional write shows.
-    unsynced_folders: Mutex<HashSet<PathBuf>>,
 }
 
 /// What a write meets at its name.
@@ -55,7 +54,6 @@ impl LocalStore {
                 root: root.to_owned(),
                 next_temporary: AtomicU64::new(0),
                 folders: Mutex::new(HashMap::new()),
-                unsynced_folders: Mutex::new(HashSet::new()),
             }),
         }
     }
@@ -100,57 +98,29 @@ impl BlobStore for LocalStore {
         .await
     }
 
-    async fn put_ahead(&self, blobs: Vec<(String, Bytes)>) -> Result<Vec<PutOutcome>> {
-        futures::future::try_join_all(blobs.into_iter().map(|(path, bytes)| {
-            self.blocking(move |inner| {
-                let target = inner.root.join(path);
-                let outcome = inner.put_name(&target, &bytes, Existing::Keep)?;
-                inner.unsynced_folders.lock().insert(parent_of(&target));
-                Ok(outcome)
-            })
-        }))
-        .await
+    async fn put_after(
+        &self,
+        ahead: Vec<(String, Bytes)>,
+        path: &str,
+        bytes: Bytes,
+    ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
+        let targets: Vec<(PathBuf, Bytes)> = ahead
+            .into_iter()
+            .chain([(path.to_owned(), bytes)])
+            .map(|(path, bytes)| (self.inner.root.join(path), bytes))
+            .collect();
+        // One change of threads for all of it: for small files that costs more than the disk.
+        self.blocking(move |inner| inner.put_after(&targets)).await
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         let target = self.inner.root.join(path);
-        let unsynced: Vec<PathBuf> = self.inner.unsynced_folders.lock().drain().collect();
-        let sync_ahead = async {
-            if unsynced.is_empty() {
-                return Ok(());
-            }
-            let result = self
-                .blocking({
-                    let unsynced = unsynced.clone();
-                    move |inner| unsynced.iter().try_for_each(|folder| inner.sync(folder))
-                })
-                .await;
-            if result.is_err() {
-                self.inner.unsynced_folders.lock().extend(unsynced);
-            }
-            result
-        };
-        let write = self.blocking({
-            let target = target.clone();
-            move |inner| {
-                inner
-                    .write_temporary(&target, &bytes)
-                    .map(|path| (path, bytes))
-            }
-        });
-        let (synced, written) = futures::future::join(sync_ahead, write).await;
-        let (temporary, bytes) = written?;
-        if let Err(error) = synced {
-            remove_quietly(&temporary);
-            return Err(error);
-        }
         self.blocking(move |inner| {
-            let renamed = inner.rename(&temporary, &target, Existing::Keep)?;
-            if renamed {
+            let outcome = inner.put_name(&target, &bytes, Existing::Keep)?;
+            if outcome != PutOutcome::Lost {
                 inner.sync(&parent_of(&target))?;
-                return Ok(PutOutcome::Written(version_of(&bytes)));
             }
-            Ok(PutOutcome::Lost)
+            Ok(outcome)
         })
         .await
     }
@@ -250,6 +220,56 @@ impl Inner {
         } else {
             PutOutcome::Lost
         })
+    }
+
+    /// All but the last get their names durably before the last one does.
+    fn put_after(
+        &self,
+        targets: &[(PathBuf, Bytes)],
+    ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
+        let mut temporaries = Vec::with_capacity(targets.len());
+        for (target, bytes) in targets {
+            match self.write_temporary(target, bytes) {
+                Ok(temporary) => temporaries.push(temporary),
+                Err(error) => {
+                    temporaries.iter().for_each(|path| remove_quietly(path));
+                    return Err(error);
+                }
+            }
+        }
+        let named = self.name_after(targets, &temporaries);
+        if !matches!(named, Ok((_, Some(PutOutcome::Written(_))))) {
+            temporaries.iter().for_each(|path| remove_quietly(path));
+        }
+        named
+    }
+
+    fn name_after(
+        &self,
+        targets: &[(PathBuf, Bytes)],
+        temporaries: &[PathBuf],
+    ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
+        let name = |index: usize| {
+            let (target, bytes) = &targets[index];
+            let renamed = self.rename(&temporaries[index], target, Existing::Keep)?;
+            Ok::<_, Error>(if renamed {
+                PutOutcome::Written(version_of(bytes))
+            } else {
+                PutOutcome::Lost
+            })
+        };
+        let last = targets.len() - 1;
+        let outcomes: Vec<PutOutcome> = (0..last).map(name).collect::<Result<_>>()?;
+        if outcomes.contains(&PutOutcome::Lost) {
+            return Ok((outcomes, None));
+        }
+        let mut folders: Vec<PathBuf> = targets[..last].iter().map(|t| parent_of(&t.0)).collect();
+        folders.dedup();
+        folders.iter().try_for_each(|folder| self.sync(folder))?;
+        crash_point("after_state");
+        let outcome = name(last)?;
+        self.sync(&parent_of(&targets[last].0))?;
+        Ok((outcomes, Some(outcome)))
     }
 
     /// False if the target exists and is to be kept.

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   write_offsets(N) ─────────────► offsets/N        may run beside the batch's computation
-//!   write_state(N, run) ──────────► state/N.run, state/N.manifest   at the same time
-//!   write_commit(N) ──────────────► commits/N        after this the batch is
+//!   commit_batch(N) ──────────────► state/N.run, state/N.manifest, and when they are durable commits/N: the batch is
 //! ```
 //!
 //! Every entry carries the lease's epoch. An entry that is there already is replaced if it is of
@@ -79,17 +78,42 @@ pub struct ResumePoint {
     pub notes: Vec<String>,
 }
 
-/// What was persisted of a batch's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StateReceipt {
-    /// Batch.
-    pub batch_id: u64,
-    /// Bytes written.
-    pub bytes: u64,
-    /// Files written; 0 for an empty run.
-    pub files: u64,
-    /// Checksum for [`CommitEntry::manifest_crc32c`]; 0 while the state is empty.
-    pub manifest_crc32c: u32,
+/// The changes of the state up to a batch, in their file form, on their way to the location.
+#[derive(Debug, Clone)]
+pub struct PendingState {
+    batch_id: u64,
+    /// `None`: nothing changed.
+    run: Option<Bytes>,
+    entries: u64,
+    crc32c: u32,
+}
+
+impl PendingState {
+    /// Encodes the changes of the batches since the state was persisted last, up to `batch_id`.
+    pub fn encode(batch_id: u64, run: &Run) -> Self {
+        let bytes = (!run.changes_nothing()).then(|| Bytes::from(run.encode()));
+        Self {
+            batch_id,
+            entries: run.len() as u64,
+            crc32c: bytes.as_ref().map_or(0, |bytes| crc32c::crc32c(bytes)),
+            run: bytes,
+        }
+    }
+
+    /// Size in bytes; 0 if nothing changed.
+    pub fn bytes(&self) -> u64 {
+        self.run.as_ref().map_or(0, |run| run.len() as u64)
+    }
+}
+
+/// A state that is about to be written: what the manifest will say.
+struct PlannedState {
+    manifest: Manifest,
+    reference: StateReference,
+    run_path: String,
+    run: Bytes,
+    manifest_path: String,
+    manifest_bytes: Bytes,
 }
 
 /// Numbers for `streaming_checkpoints`.
@@ -105,6 +129,12 @@ pub struct CheckpointStats {
     pub files: u64,
     /// Committed batches between first and last whose commit entry is missing.
     pub missing_batches: u64,
+}
+
+/// The epoch of a commit entry; `None`: it cannot be read.
+fn commit_epoch(bytes: &[u8]) -> Option<u64> {
+    let file = super::format::decode_one::<CommitFile>(bytes).ok()?;
+    Some(file.epoch)
 }
 
 /// An open checkpoint location, with its lease held. Cheap to clone.
@@ -253,142 +283,148 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Persists the changes of the batches since the last call, up to `batch_id`. An empty run
-    /// writes nothing. Durable at the latest when [`Self::write_commit`] returns.
-    pub async fn write_state(&self, batch_id: u64, run: &Run) -> Result<StateReceipt> {
-        let bytes = Bytes::from(run.encode());
-        let checksum = crc32c::crc32c(&bytes);
+    /// Makes the batch a committed one: persists its state, if it comes with any, and then its commit
+    /// entry. An error of kind `Fenced` means that another process has taken over; after any other
+    /// error the batch may or may not be committed, and the checkpoint must be opened again to know.
+    pub async fn commit_batch(
+        &self,
+        state: Option<&PendingState>,
+        entry: &CommitEntry,
+    ) -> Result<()> {
+        let Some((pending, run)) = state.and_then(|s| Some((s, s.run.as_ref()?))) else {
+            if state.is_some() {
+                self.persist_nothing(entry.batch_id);
+            }
+            return self.put_commit(entry).await;
+        };
         for attempt in 0..ATTEMPTS {
-            let plan = {
-                let mut state = self.shared.state.lock();
-                self.plan_state(&mut state, batch_id, run, (bytes.len() as u64, checksum))
-            };
-            let Some((runs, file)) = plan else {
-                return Ok(self.persist_nothing(batch_id));
-            };
-            let outcome = self
-                .put_state(batch_id, &bytes, runs, file.clone(), attempt)
-                .await;
-            self.shared.state.lock().in_flight.remove(&file);
-            if let Some(receipt) = outcome? {
-                return Ok(receipt);
+            let planned = self.plan_state(pending, run.clone());
+            let run_path = planned.run_path.clone();
+            let written = self.put_batch(planned, entry, attempt).await;
+            if let Some(file) = run_path.strip_prefix("state/") {
+                self.shared.state.lock().in_flight.remove(file);
+            }
+            if written? {
+                return Ok(());
             }
         }
         Err(self.shared.lease.fenced(None))
     }
 
-    /// The runs of the state with the new one, and the new one's file, which no file has yet.
-    fn plan_state(
-        &self,
-        state: &mut LocationState,
-        batch_id: u64,
-        run: &Run,
-        (bytes, crc32c): (u64, u32),
-    ) -> Option<(Vec<RunInfo>, String)> {
+    /// The state with the new run, under a name that no file has yet, and its manifest.
+    fn plan_state(&self, pending: &PendingState, run: Bytes) -> PlannedState {
+        let shared = &self.shared;
+        let batch_id = pending.batch_id;
+        let mut state = shared.state.lock();
         // The batch ran before and is persisted again: its earlier run goes.
         state.runs.retain(|info| info.last_batch_id < batch_id);
-        if run.changes_nothing() {
-            return None;
-        }
         let first_batch_id = match state.persisted {
             Some(persisted) if persisted.batch_id < batch_id => persisted.batch_id + 1,
             Some(_) => batch_id,
             None => state.first_batch.unwrap_or(batch_id).min(batch_id),
         };
-        let file = unused_run_file(
-            &state.files,
-            first_batch_id,
-            batch_id,
-            self.shared.lease.epoch(),
-        );
+        let epoch = shared.lease.epoch();
+        let file = unused_run_file(&state.files, first_batch_id, batch_id, epoch);
         state.in_flight.insert(file.clone());
         let mut runs = state.runs.clone();
         runs.push(RunInfo {
             file: file.clone(),
             first_batch_id,
             last_batch_id: batch_id,
-            bytes,
-            entries: run.len() as u64,
-            crc32c,
+            bytes: run.len() as u64,
+            entries: pending.entries,
+            crc32c: pending.crc32c,
             tombstones_dropped_through: None,
         });
-        Some((runs, file))
-    }
-
-    fn persist_nothing(&self, batch_id: u64) -> StateReceipt {
-        let mut state = self.shared.state.lock();
-        let previous = state.persisted;
-        let persisted = StateReference {
-            batch_id,
-            manifest_batch_id: previous.and_then(|p| p.manifest_batch_id),
-            manifest_crc32c: previous.map_or(0, |p| p.manifest_crc32c),
-        };
-        state.persisted = Some(persisted);
-        StateReceipt {
-            batch_id,
-            manifest_crc32c: persisted.manifest_crc32c,
-            ..StateReceipt::default()
-        }
-    }
-
-    /// Writes run and manifest at the same time. `None`: a name was taken, try again.
-    async fn put_state(
-        &self,
-        batch_id: u64,
-        run_bytes: &Bytes,
-        runs: Vec<RunInfo>,
-        file: String,
-        attempt: usize,
-    ) -> Result<Option<StateReceipt>> {
-        let shared = &self.shared;
         let manifest = Manifest {
             head: ManifestHead {
                 pipeline_id: shared.identity.pipeline_id,
                 pipeline: shared.identity.pipeline_name.clone(),
                 fingerprint: shared.identity.fingerprint.clone(),
-                epoch: shared.lease.epoch(),
+                epoch,
                 batch_id,
             },
             runs,
         };
         let manifest_bytes = Bytes::from(manifest.encode());
-        let run_path = format!("state/{file}");
-        let manifest_path = format!("state/{batch_id}.manifest");
-        if attempt > 0 || shared.state.lock().files.contains_key(&manifest_path) {
-            self.give_way(&manifest_path).await?;
+        PlannedState {
+            reference: StateReference {
+                batch_id,
+                manifest_batch_id: Some(batch_id),
+                manifest_crc32c: crc32c::crc32c(&manifest_bytes),
+            },
+            manifest,
+            run_path: format!("state/{file}"),
+            run,
+            manifest_path: format!("state/{batch_id}.manifest"),
+            manifest_bytes,
         }
-        let receipt = StateReceipt {
-            batch_id,
-            bytes: (run_bytes.len() + manifest_bytes.len()) as u64,
-            files: 2,
-            manifest_crc32c: crc32c::crc32c(&manifest_bytes),
-        };
-        let sizes = [run_bytes.len() as u64, manifest_bytes.len() as u64];
-        let outcomes = shared
-            .store
-            .put_ahead(vec![
-                (run_path.clone(), run_bytes.clone()),
-                (manifest_path.clone(), manifest_bytes),
-            ])
-            .await?;
-        let mut state = shared.state.lock();
-        // Whoever wrote them, they are there.
-        state.files.insert(run_path, sizes[0]);
-        state.files.insert(manifest_path, sizes[1]);
-        if outcomes.contains(&PutOutcome::Lost) {
-            return Ok(None);
-        }
-        state.manifests.insert(
-            batch_id,
-            manifest.runs.iter().map(|run| run.file.clone()).collect(),
-        );
-        state.runs = manifest.runs;
+    }
+
+    fn persist_nothing(&self, batch_id: u64) {
+        let mut state = self.shared.state.lock();
+        let previous = state.persisted;
         state.persisted = Some(StateReference {
             batch_id,
-            manifest_batch_id: Some(batch_id),
-            manifest_crc32c: receipt.manifest_crc32c,
+            manifest_batch_id: previous.and_then(|p| p.manifest_batch_id),
+            manifest_crc32c: previous.map_or(0, |p| p.manifest_crc32c),
         });
-        Ok(Some(receipt))
+    }
+
+    /// Writes run, manifest and commit entry. False: a name was taken, try again.
+    async fn put_batch(
+        &self,
+        planned: PlannedState,
+        entry: &CommitEntry,
+        attempt: usize,
+    ) -> Result<bool> {
+        let shared = &self.shared;
+        let manifest_path = &planned.manifest_path;
+        if attempt > 0 || shared.state.lock().files.contains_key(manifest_path) {
+            self.give_way(manifest_path).await?;
+        }
+        let commit_path = format!("commits/{}", entry.batch_id);
+        let commit = self.commit_bytes(entry, Some(planned.reference));
+        shared.lease.check().await?;
+        let sizes = [
+            planned.run.len() as u64,
+            planned.manifest_bytes.len() as u64,
+        ];
+        let (ahead, last) = shared
+            .store
+            .put_after(
+                vec![
+                    (planned.run_path.clone(), planned.run),
+                    (planned.manifest_path.clone(), planned.manifest_bytes),
+                ],
+                &commit_path,
+                commit.clone(),
+            )
+            .await?;
+        {
+            let mut state = shared.state.lock();
+            // Whoever wrote them, they are there.
+            state.files.insert(planned.run_path, sizes[0]);
+            state.files.insert(planned.manifest_path, sizes[1]);
+            if ahead.contains(&PutOutcome::Lost) {
+                return Ok(false);
+            }
+            let runs = &planned.manifest.runs;
+            let files = runs.iter().map(|run| run.file.clone()).collect();
+            state.manifests.insert(entry.batch_id, files);
+            state.runs = planned.manifest.runs;
+            state.persisted = Some(planned.reference);
+        }
+        if matches!(last, Some(PutOutcome::Written(_))) {
+            let size = commit.len() as u64;
+            shared.state.lock().files.insert(commit_path, size);
+        } else {
+            shared
+                .put_fenced(&commit_path, commit, commit_epoch)
+                .await?;
+        }
+        self.accept_commit(entry);
+        Ok(true)
     }
 
     /// A manifest of the same batch is there: of an earlier run of the batch it goes, of a newer
@@ -406,44 +442,39 @@ impl Checkpoint {
         self.shared.delete(&[path.to_owned()]).await
     }
 
-    /// Makes the batch a committed one. An error of kind `Fenced` means that another process has
-    /// taken over; after any other error the batch may or may not be committed, and the same call
-    /// may be made again.
-    pub async fn write_commit(&self, entry: &CommitEntry) -> Result<()> {
-        let (first_batch_id, persisted) = {
-            let state = self.shared.state.lock();
-            (state.first_batch.unwrap_or(entry.batch_id), state.persisted)
-        };
+    /// Writes the commit entry of a batch whose state is persisted, or stays as it was persisted.
+    async fn put_commit(&self, entry: &CommitEntry) -> Result<()> {
+        let persisted = self.shared.state.lock().persisted;
+        let bytes = self.commit_bytes(entry, persisted);
+        let path = format!("commits/{}", entry.batch_id);
+        self.shared.put_fenced(&path, bytes, commit_epoch).await?;
+        self.accept_commit(entry);
+        Ok(())
+    }
+
+    fn commit_bytes(&self, entry: &CommitEntry, state: Option<StateReference>) -> Bytes {
+        let first_batch = self.shared.state.lock().first_batch;
         let file = CommitFile {
             pipeline_id: self.shared.identity.pipeline_id,
             epoch: self.shared.lease.epoch(),
-            first_batch_id,
-            state: persisted,
+            first_batch_id: first_batch.unwrap_or(entry.batch_id),
+            state,
             entry: entry.clone(),
         };
-        let path = format!("commits/{}", entry.batch_id);
-        self.shared
-            .put_fenced(&path, super::format::encode_one(&file).into(), |bytes| {
-                super::format::decode_one::<CommitFile>(bytes)
-                    .ok()
-                    .map(|file| file.epoch)
-            })
-            .await?;
-        {
-            let mut state = self.shared.state.lock();
-            state.commits.insert(
-                entry.batch_id,
-                Some(persisted.and_then(|p| p.manifest_batch_id)),
-            );
-            let is_newest = state
-                .last_commit
-                .as_ref()
-                .is_none_or(|last| last.batch_id <= entry.batch_id);
-            if is_newest {
-                state.last_commit = Some(entry.clone());
-            }
+        super::format::encode_one(&file).into()
+    }
+
+    fn accept_commit(&self, entry: &CommitEntry) {
+        let mut state = self.shared.state.lock();
+        let manifest = state.persisted.and_then(|p| p.manifest_batch_id);
+        state.commits.insert(entry.batch_id, Some(manifest));
+        let is_newest = state
+            .last_commit
+            .as_ref()
+            .is_none_or(|last| last.batch_id <= entry.batch_id);
+        if is_newest {
+            state.last_commit = Some(entry.clone());
         }
-        Ok(())
     }
 
     /// The offset entry of a batch, `None` if there is none.

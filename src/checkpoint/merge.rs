@@ -241,11 +241,11 @@ impl PartWriter<'_> {
             };
             let outcome = shared
                 .store
-                .put_ahead(vec![(format!("state/{file}"), bytes.clone())])
+                .put_if_absent(&format!("state/{file}"), bytes.clone())
                 .await;
             let is_written = outcome
                 .as_ref()
-                .is_ok_and(|outcomes| !outcomes.contains(&PutOutcome::Lost));
+                .is_ok_and(|outcome| *outcome != PutOutcome::Lost);
             if !is_written {
                 shared.state.lock().in_flight.remove(&file);
                 outcome?;

@@ -34,7 +34,7 @@ mod source_log;
 
 pub use load::{LoadedRun, RunLoader};
 pub use location::{
-    Checkpoint, CheckpointStats, Expectation, Identity, Resume, ResumePoint, StateReceipt,
+    Checkpoint, CheckpointStats, Expectation, Identity, PendingState, Resume, ResumePoint,
 };
 pub use open::CheckpointLocation;
 
@@ -86,8 +86,6 @@ pub struct CommitEntry {
     /// Views that have state as of this batch (a view of the pipeline that is not here has yet to
     /// be filled from its inputs' beginning), with the fingerprint of their plan.
     pub views: BTreeMap<String, String>,
-    /// Manifest's checksum (crc32c); 0 while nothing was persisted.
-    pub manifest_crc32c: u32,
     /// Rows of `streaming_metrics_log` for this batch, one per view, as JSON objects.
     pub metrics: Vec<serde_json::Value>,
 }

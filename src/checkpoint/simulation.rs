@@ -65,7 +65,7 @@ fn offset(position: u64) -> SourceOffset {
     SourceOffset(position.into())
 }
 
-pub(super) fn commit_of(entry: &OffsetEntry, receipt: StateReceipt) -> CommitEntry {
+pub(super) fn commit_of(entry: &OffsetEntry) -> CommitEntry {
     CommitEntry {
         batch_id: entry.batch_id,
         next_watermarks_us: BTreeMap::from([("s".into(), entry.batch_at_us)]),
@@ -79,7 +79,6 @@ pub(super) fn commit_of(entry: &OffsetEntry, receipt: StateReceipt) -> CommitEnt
             .map(|(name, range)| (name.clone(), range.end.clone()))
             .collect(),
         views: BTreeMap::from([("v".into(), "f".into())]),
-        manifest_crc32c: receipt.manifest_crc32c,
         metrics: vec![serde_json::json!({"num_input_rows": entry.batch_id, "rate": 0.1})],
     }
 }
@@ -223,7 +222,6 @@ impl World {
         let mut unpersisted: Vec<Run> = Vec::new();
         let interval = 1 + self.random.below(3);
         let mut replay = std::collections::VecDeque::from(replay);
-        let mut receipt = StateReceipt::default();
         for next in first..first + batches {
             let replayed = replay.pop_front();
             let entry = match &replayed {
@@ -259,25 +257,22 @@ impl World {
                 }
             }
             unpersisted.insert(0, run_of(&entry));
+            let mut state = None;
             if next.is_multiple_of(interval) {
                 let newest_first: Vec<&Run> = unpersisted.iter().collect();
-                let run = Run::merge(&newest_first, false);
-                match self
-                    .persistent(async || checkpoint.write_state(next, &run).await)
-                    .await
-                {
-                    Some(written) => receipt = written,
-                    None => return,
-                }
+                state = Some(PendingState::encode(
+                    next,
+                    &Run::merge(&newest_first, false),
+                ));
                 unpersisted.clear();
             }
             // From here on the batch may turn out to be committed.
             self.inputs.insert(next, entry.clone());
-            let commit = commit_of(&entry, receipt);
-            let written = self
-                .persistent(async || checkpoint.write_commit(&commit).await)
-                .await;
-            if written.is_none() {
+            let commit = commit_of(&entry);
+            let written = checkpoint.commit_batch(state.as_ref(), &commit).await;
+            if let Err(error) = written {
+                // Committed or not: only opening it again tells.
+                self.trace.push(format!("commit of {next}: {error}"));
                 return;
             }
             self.acknowledged = self.acknowledged.max(Some(next));

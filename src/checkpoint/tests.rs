@@ -41,7 +41,7 @@ fn sample_files() -> Vec<(Vec<u8>, Decode)> {
             manifest_batch_id: Some(6),
             manifest_crc32c: 99,
         }),
-        entry: commit_of(&entry, StateReceipt::default()),
+        entry: commit_of(&entry),
     };
     let manifest = Manifest {
         head: ManifestHead {
@@ -167,12 +167,24 @@ async fn stores_keep_the_contract_of_blobs() {
             .await
             .unwrap();
         assert_eq!(lost, PutOutcome::Lost);
-        let ahead = store
-            .put_ahead(vec![put("state/1.run", "new"), put("state/2.run", "two")])
+        let taken = vec![put("state/1.run", "new"), put("state/2.run", "two")];
+        let (ahead, last) = store
+            .put_after(taken, "commits/1", "c".into())
             .await
             .unwrap();
-        assert_eq!(ahead[0], PutOutcome::Lost);
+        assert_eq!((&ahead[0], last), (&PutOutcome::Lost, None));
         assert!(matches!(ahead[1], PutOutcome::Written(_)));
+        assert!(store.get("commits/1").await.unwrap().is_none());
+        let free = vec![put("state/3.run", "three")];
+        let (_, last) = store
+            .put_after(free, "commits/1", "c".into())
+            .await
+            .unwrap();
+        assert!(matches!(last, Some(PutOutcome::Written(_))));
+        store
+            .delete(&["state/3.run".into(), "commits/1".into()])
+            .await
+            .unwrap();
         assert_eq!(
             store.get("state/1.run").await.unwrap().unwrap().bytes,
             "run"
@@ -223,8 +235,10 @@ async fn open_at(
 async fn commit_batch(checkpoint: &Checkpoint, batch_id: u64, run: &Run) -> Result<()> {
     let entry = entry_of(batch_id, batch_id, batch_id + 1);
     checkpoint.write_offsets(&entry).await?;
-    let receipt = checkpoint.write_state(batch_id, run).await?;
-    checkpoint.write_commit(&commit_of(&entry, receipt)).await
+    let state = PendingState::encode(batch_id, run);
+    checkpoint
+        .commit_batch(Some(&state), &commit_of(&entry))
+        .await
 }
 
 async fn load_keys(checkpoint: &Checkpoint, batch_id: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
@@ -285,21 +299,21 @@ async fn an_expired_lease_is_taken_over_and_fences_the_one_before() {
     let (second, resume) = open_at(location, &shared_clock, Some(0)).await.unwrap();
     assert_eq!(resume_point(resume).replay, [entry_of(1, 1, 2)]);
     let run = run_of_keys(1..9, Some(b"b"));
-    let receipt = second.write_state(1, &run).await.unwrap();
+    let state = PendingState::encode(1, &run);
     for error in [
         commit_batch(&first, 1, &run_of_keys(5..6, None))
             .await
             .unwrap_err(),
         first.renew_lease().await.unwrap_err(),
         first
-            .write_commit(&commit_of(&entry_of(1, 1, 2), receipt))
+            .commit_batch(Some(&state), &commit_of(&entry_of(1, 1, 2)))
             .await
             .unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     }
     second
-        .write_commit(&commit_of(&entry_of(1, 1, 2), receipt))
+        .commit_batch(Some(&state), &commit_of(&entry_of(1, 1, 2)))
         .await
         .unwrap();
     drop(second);

@@ -3,6 +3,8 @@
 //! Shards each produce their entries of a table in key order; their keys never meet, so the run of
 //! the table is a merge of them without comparison of ages.
 
+use std::ops::Range;
+
 use crate::state::{Run, RunBuilder, TableId};
 
 /// Entries of one table in ascending key order, keys without the table prefix.
@@ -48,10 +50,30 @@ impl Entries {
         index.checked_sub(1).map_or(0, |before| self.ends[before].1)
     }
 
-    fn key_bytes(&self) -> usize {
-        (0..self.len())
-            .map(|index| self.ends[index].0 - self.start(index))
-            .sum()
+    /// Bytes of the keys and of the values of a range.
+    fn sizes(&self, range: &Range<usize>) -> (usize, usize) {
+        if range.is_empty() {
+            return (0, 0);
+        }
+        let starts = range.clone().map(|index| self.start(index));
+        let keys = starts.zip(&self.ends[range.clone()]);
+        let key_bytes: usize = keys.map(|(start, end)| end.0 - start).sum();
+        let bytes = self.ends[range.end - 1].1 - self.start(range.start);
+        (key_bytes, bytes - key_bytes)
+    }
+
+    /// First index whose key is not less than `key`.
+    fn lower_bound(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.key(middle) < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     fn leading(&self, index: usize) -> u128 {
@@ -105,34 +127,111 @@ impl RunWriter {
         self.push(key, None);
     }
 
+    /// Appends all entries of a run of the same table, whose keys come after.
+    pub fn append(&mut self, run: &Run) {
+        self.builder.append(run);
+    }
+
     /// The run.
     pub fn finish(self) -> Run {
         self.builder.finish()
     }
 }
 
+/// Entries below which a merge is not worth a second thread.
+const PARALLEL_ENTRIES_MIN: usize = 16 << 10;
+
 /// One run of a table from parts that are each sorted and share no key.
 pub fn merge_into_run(table: TableId, parts: &[Entries]) -> Run {
-    let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
+    let whole: Vec<(&Entries, Range<usize>)> =
+        parts.iter().map(|part| (part, 0..part.len())).collect();
     let entries: usize = parts.iter().map(Entries::len).sum();
-    let key_bytes: usize = parts.iter().map(Entries::key_bytes).sum();
-    let mut writer = RunWriter::new(table, entries, key_bytes, bytes - key_bytes);
-    let live = parts.iter().filter(|part| !part.is_empty());
-    let mut heads: Vec<(u128, usize, &Entries)> = live.map(|p| (p.leading(0), 0, p)).collect();
+    if entries < PARALLEL_ENTRIES_MIN || rayon::current_num_threads() == 1 {
+        let mut writer = writer_for(table, &whole);
+        merge_ranges(&whole, &mut writer);
+        return writer.finish();
+    }
+    // The middle key of the largest part cuts all of them.
+    let largest = parts.iter().max_by_key(|part| part.len());
+    let pivot = largest.map_or(&[][..], |part| part.key(part.len() / 2));
+    let (low, high): (Vec<_>, Vec<_>) = whole
+        .iter()
+        .map(|(part, range)| {
+            let cut = part.lower_bound(pivot);
+            ((*part, range.start..cut), (*part, cut..range.end))
+        })
+        .unzip();
+    // The lower half has room for both.
+    let (mut writer, mut upper) = (writer_for(table, &whole), writer_for(table, &high));
+    rayon::join(
+        || merge_ranges(&low, &mut writer),
+        || merge_ranges(&high, &mut upper),
+    );
+    writer.append(&upper.finish());
+    writer.finish()
+}
+
+fn writer_for(table: TableId, parts: &[(&Entries, Range<usize>)]) -> RunWriter {
+    let entries: usize = parts.iter().map(|(_, range)| range.len()).sum();
+    let sizes = parts.iter().map(|(part, range)| part.sizes(range));
+    let (key_bytes, value_bytes) =
+        sizes.fold((0, 0), |(keys, values), (k, v)| (keys + k, values + v));
+    RunWriter::new(table, entries, key_bytes, value_bytes)
+}
+
+fn merge_ranges(parts: &[(&Entries, Range<usize>)], writer: &mut RunWriter) {
+    let live = parts.iter().filter(|(_, range)| !range.is_empty());
+    let mut heads: Vec<(u128, Range<usize>, &Entries)> = live
+        .map(|(part, range)| (part.leading(range.start), range.clone(), *part))
+        .collect();
     // Few shards: the smallest head is found by looking at all of them.
     while let Some(smallest) = (0..heads.len()).min_by(|&a, &b| {
         let (a, b) = (&heads[a], &heads[b]);
-        a.0.cmp(&b.0).then_with(|| a.2.key(a.1).cmp(b.2.key(b.1)))
+        a.0.cmp(&b.0)
+            .then_with(|| a.2.key(a.1.start).cmp(b.2.key(b.1.start)))
     }) {
-        let (_, index, part) = heads[smallest];
-        writer.push(part.key(index), part.value(index));
-        if index + 1 < part.len() {
-            heads[smallest] = (part.leading(index + 1), index + 1, part);
-        } else {
+        let (leading, range, part) = &mut heads[smallest];
+        writer.push(part.key(range.start), part.value(range.start));
+        range.start += 1;
+        if range.start == range.end {
             heads.swap_remove(smallest);
+        } else {
+            *leading = part.leading(range.start);
         }
     }
-    writer.finish()
+}
+
+/// Byte strings one after the other.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Gathered {
+    /// Appends one.
+    pub fn push(&mut self, item: &[u8]) {
+        self.bytes.extend_from_slice(item);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Number of them.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(start, &end)| &self.bytes[start..end])
+    }
 }
 
 /// The first sixteen bytes as a number that compares as they do; shorter keys are filled with
@@ -142,4 +241,33 @@ pub fn leading_bytes(key: &[u8]) -> u128 {
     let length = key.len().min(16);
     head[..length].copy_from_slice(&key[..length]);
     u128::from_be_bytes(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_merge_alike_on_one_thread_and_on_two() {
+        for entries in [0u64, 1, 5, 1000, 40_000] {
+            let mut parts: Vec<Entries> = (0..3).map(|_| Entries::default()).collect();
+            let mut expected = Vec::new();
+            for key in 0..entries {
+                // Unequal parts, keys of unequal length, some deletions.
+                let part = &mut parts[[0, 0, 1, 0, 2][(key % 5) as usize]];
+                let bytes = [&key.to_be_bytes()[..], &b"xyz"[..(key % 4) as usize]].concat();
+                if key % 7 == 3 {
+                    part.delete(&bytes);
+                } else {
+                    part.put(&bytes, |value| value.extend_from_slice(&key.to_le_bytes()));
+                }
+                expected.push((bytes, (key % 7 != 3).then(|| key.to_le_bytes().to_vec())));
+            }
+            let run = merge_into_run(TableId(9), &parts);
+            let found: Vec<_> = (0..run.len())
+                .map(|i| (run.key(i)[8..].to_vec(), run.value(i).map(<[u8]>::to_vec)))
+                .collect();
+            assert!(found == expected, "{entries} entries");
+        }
+    }
 }

@@ -22,7 +22,7 @@ use super::consolidate::{consolidate, under_schema};
 use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorStatistics};
 use super::plan::{InputSpec, NodeKind, ViewPlan};
 use super::rows::{RowCodec, rebatch};
-use super::view_storage::{ViewLayout, ViewStorage, count_table, rows_table};
+use super::view_storage::{ViewContents, ViewStorage, count_table, rows_table};
 use crate::clock::ClockRef;
 use crate::error::{Error, Result};
 use crate::state::{Run, TableId};
@@ -65,8 +65,12 @@ struct View {
     codec: RowCodec,
     /// See [`ViewPlan::emits_consolidated`].
     emits_consolidated: bool,
-    /// `None`: the view only feeds a sink.
+    /// `None`: the view only feeds a sink, or its rows are an aggregate's groups.
     storage: Option<ViewStorage>,
+    /// Its rows are an aggregate's groups, so that its changes need not be made for itself.
+    is_groups: bool,
+    /// Nobody takes its changes in this batch.
+    quiet: bool,
     /// What the root emitted in this batch.
     emitted: Vec<ChangeBatch>,
     /// The part of `emitted` that storage and dependent views already took.
@@ -143,6 +147,32 @@ impl Dataflow {
                 projection: projection.into_iter().collect(),
             })
             .collect()
+    }
+
+    /// Before a batch: the views whose changes someone outside takes. A view whose rows are an
+    /// aggregate's groups, and that no other view reads, makes no changes if it is not among them;
+    /// its `view_changes` are then missing from the batch's result. Returns these views.
+    pub fn choose_quiet(&mut self, is_taken: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let read: BTreeSet<String> = self
+            .views
+            .iter()
+            .flat_map(|view| view.inputs.iter().map(|input| input.relation.clone()))
+            .collect();
+        let mut quiet = BTreeSet::new();
+        for view in &mut self.views {
+            let name = &view.plan.name;
+            view.quiet =
+                view.is_groups && view.plan.stored && !read.contains(name) && !is_taken(name);
+            if view.quiet {
+                quiet.insert(name.clone());
+            }
+            // The outermost aggregate alone: those below it feed it.
+            let mut outermost = view.nodes.iter_mut().rev();
+            if let Some(node) = outermost.find(|node| node.description.kind == "aggregate") {
+                node.operator.set_quiet(view.quiet);
+            }
+        }
+        quiet
     }
 
     /// Takes a change of a relation, in the columns that [`Self::inputs`] names for it.
@@ -254,7 +284,11 @@ impl Dataflow {
             runs.extend(entries);
             let changes = std::mem::take(&mut view.emitted);
             view.passed_on = 0;
-            let output_rows = changes.iter().map(|change| change.num_rows() as u64).sum();
+            let output_rows = if view.quiet {
+                view.unmade_rows()
+            } else {
+                changes.iter().map(|change| change.num_rows() as u64).sum()
+            };
             result.output_rows.insert(name.clone(), output_rows);
             result.late_rows.insert(name.clone(), view.late_rows());
             if !changes.is_empty() {
@@ -393,19 +427,22 @@ impl View {
                 busy_batch_id: 0,
             });
         }
-        let layout = ViewLayout::choose(plan.append_only, plan.key.as_deref());
+        let contents = plan.contents()?;
+        let is_groups = matches!(contents, ViewContents::Groups(_));
+        let storage = match contents {
+            ViewContents::Stored(layout) if plan.stored => Some(ViewStorage::new(
+                &plan.state_name,
+                plan.schema.clone(),
+                layout,
+            )?),
+            _ => None,
+        };
         Ok(Self {
             codec: RowCodec::new(plan.schema.clone())?,
             emits_consolidated: plan.emits_consolidated(),
-            storage: if plan.stored {
-                Some(ViewStorage::new(
-                    &plan.state_name,
-                    plan.schema.clone(),
-                    layout,
-                )?)
-            } else {
-                None
-            },
+            storage,
+            is_groups,
+            quiet: false,
             plan,
             nodes,
             inputs,
@@ -533,6 +570,15 @@ impl View {
         }
         runs.retain(|(_, run)| !run.is_empty());
         Ok(runs)
+    }
+
+    /// Rows of the changes that the view's aggregate did not make.
+    fn unmade_rows(&self) -> u64 {
+        let aggregates = self.nodes.iter().rev();
+        let mut aggregates = aggregates.filter(|node| node.description.state.is_some());
+        aggregates
+            .next()
+            .map_or(0, |node| node.operator.statistics().output_rows)
     }
 
     fn late_rows(&self) -> u64 {

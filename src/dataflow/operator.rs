@@ -104,6 +104,12 @@ pub trait Operator: Send {
     /// The batch failed: forgets all in memory, back to the store's last committed state.
     fn reset(&mut self) {}
 
+    /// From the next batch on nobody takes the changes: an operator that can work without making
+    /// them need not; it still counts them.
+    fn set_quiet(&mut self, quiet: bool) {
+        let _ = quiet;
+    }
+
     /// The budget is over: lets go of resident state that the store can give again.
     fn shed_memory(&mut self) {}
 

@@ -167,6 +167,20 @@ fn views_over_views_see_the_same_batch() {
 }
 
 #[test]
+fn an_aggregate_that_feeds_another_is_never_quiet() {
+    let mut harness = Harness::new();
+    harness.table("t");
+    harness.view(
+        "v",
+        "SELECT n, count(*) AS c FROM (SELECT k, count(*) AS n FROM t GROUP BY k) x GROUP BY n",
+    );
+    assert!(harness.dataflow.choose_quiet(|_| false).contains("v"));
+    let rows = kvs(&[((Some(1), None, None), 2), ((Some(2), None, None), 1)]);
+    let result = harness.batch(vec![("t", rows)]);
+    assert_eq!(result.output_rows["v"], 2);
+}
+
+#[test]
 fn a_failed_batch_leaves_no_trace() {
     let mut harness = Harness::new();
     harness.table("t");

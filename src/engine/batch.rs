@@ -151,13 +151,15 @@ impl Pipeline {
         let batch_at_us = now_us.max(opened.last_batch_at_us.unwrap_or(now_us));
         let batch_id = opened.next_batch_id();
         let mut sources = BTreeMap::new();
+        let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes());
         for slot in &opened.slots {
             let Some(latest) = &slot.latest else { continue };
             if slot.reads_log && slot.backlog.rows == Some(0) {
                 // Commits of other relations are no reason for a batch.
                 continue;
             }
-            let limits = super::settings::stricter(slot.limits, self.settings.limits);
+            let told = super::settings::stricter(slot.limits, self.settings.limits);
+            let limits = super::settings::stricter(told, of_memory);
             let range = slot
                 .source
                 .plan_range(batch_id, &slot.position, latest, &limits)
@@ -190,11 +192,16 @@ impl Pipeline {
         watch: &mut Stopwatch,
     ) -> Result<(BatchResult, Intake)> {
         let opened = self.opened.as_mut().expect("a running pipeline is open");
-        let dataflow = opened
+        let mut dataflow = opened
             .dataflow
             .take()
             .ok_or_else(|| Error::internal("the dataflow is gone"))?
             .into_inner();
+        let sinks = &self.sinks;
+        self.shared
+            .begin_batch(entry.batch_id, &mut dataflow, |view| {
+                sinks.iter().any(|sink| sink.view == view)
+            });
         let context = BatchContext {
             batch_id: entry.batch_id,
             snapshot: opened.state.snapshot(),

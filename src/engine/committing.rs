@@ -20,7 +20,7 @@ use super::batch::BatchOutcome;
 use super::feeding::Intake;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::pipeline::Pipeline;
-use crate::checkpoint::{Checkpoint, CommitEntry, OffsetEntry, StateReceipt};
+use crate::checkpoint::{Checkpoint, CommitEntry, OffsetEntry, PendingState};
 use crate::crash_point::crash_point;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::graph::BatchResult;
@@ -59,15 +59,15 @@ impl CommitWork {
     /// Makes the batch durable: state and manifest, then the commit entry.
     async fn write(mut self) -> Result<Written> {
         let batch_id = self.commit.batch_id;
-        let receipt: StateReceipt = self.checkpoint.write_state(batch_id, &self.run).await?;
+        let state = PendingState::encode(batch_id, &self.run);
         self.watch.lap(|p| &mut p.state_commit);
-        crash_point("after_state");
-        self.figures.checkpoint_bytes = receipt.bytes;
-        self.commit.manifest_crc32c = receipt.manifest_crc32c;
+        self.figures.checkpoint_bytes = state.bytes();
         // The commit's own time is not known before it is written; the metrics log gets the
         // measured figures later, and these only if the process ends in between.
         self.commit.metrics = metrics_rows(&self.figures, &self.watch.phases, &self.views);
-        self.checkpoint.write_commit(&self.commit).await?;
+        self.checkpoint
+            .commit_batch(Some(&state), &self.commit)
+            .await?;
         self.watch.lap(|p| &mut p.commit_offsets);
         crash_point("after_commit");
         Ok(Written {
@@ -155,7 +155,6 @@ impl Pipeline {
                 .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
                 .collect(),
             sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
-            manifest_crc32c: 0,
             metrics: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::connectors::ReadLimits;
 use crate::error::{Error, ErrorKind, sqlstate};
 
 /// When a pipeline starts its next batch.
@@ -160,6 +161,23 @@ pub fn view_state(
     }
 }
 
+/// Bytes of the state's memory budget for each row that a batch may take: a row passes through
+/// its source's form, the operators' and the run's before it is only state.
+const BUDGET_BYTES_PER_ROW: usize = 1024;
+/// Batches are never held below this.
+const BATCH_ROWS_MIN: u64 = 16 << 10;
+const BATCH_BYTES_MIN: u64 = 4 << 20;
+
+/// What one batch may take from a source whatever its options say, so that what a batch holds on
+/// its way stays well below the memory that state may have.
+pub fn limits_of_memory(budget_bytes: usize) -> ReadLimits {
+    ReadLimits {
+        max_rows: Some(((budget_bytes / BUDGET_BYTES_PER_ROW) as u64).max(BATCH_ROWS_MIN)),
+        max_files: None,
+        max_bytes: Some((budget_bytes as u64 / 8).max(BATCH_BYTES_MIN)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +227,20 @@ mod tests {
         assert_eq!(clamp_event_time(10_000, 100, Some(50)), 150);
         assert_eq!(clamp_event_time(120, 100, Some(50)), 120);
         assert_eq!(clamp_event_time(10_000, 100, None), 10_000);
+    }
+
+    #[test]
+    fn batches_are_bounded_by_memory_but_never_tiny() {
+        let limits = limits_of_memory(512 << 20);
+        assert_eq!(
+            (limits.max_rows, limits.max_bytes),
+            (Some(512 << 10), Some(64 << 20))
+        );
+        let limits = limits_of_memory(1 << 20);
+        assert_eq!(
+            (limits.max_rows, limits.max_bytes),
+            (Some(16 << 10), Some(4 << 20))
+        );
     }
 
     #[test]

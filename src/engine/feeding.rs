@@ -18,7 +18,6 @@ use crate::connectors::{SourceOffset, SourceRange};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::graph::{BatchResult, Dataflow};
 use crate::dataflow::operator::BatchContext;
-use crate::dataflow::view_storage::read_view;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Rows per batch when a view's stored contents fill another view.
@@ -164,16 +163,7 @@ async fn fill(
 ) -> Result<()> {
     match relation {
         super::opening::FillInput::Stored { name, reader } => {
-            let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
-            let snapshot = opened.state.snapshot();
-            let rows = read_view(
-                &snapshot,
-                &reader.state_name,
-                Arc::clone(&reader.schema),
-                &reader.layout,
-                &projection,
-                FILL_BATCH_ROWS,
-            )?;
+            let rows = reader.all_rows(&opened.state.snapshot(), FILL_BATCH_ROWS)?;
             for batch in rows {
                 let batch = batch?;
                 *intake.fill_rows.entry(view.to_owned()).or_default() += batch.num_rows() as u64;

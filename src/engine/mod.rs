@@ -635,6 +635,6 @@ impl Engine {
         after_batch: Option<u64>,
     ) -> Result<(SchemaRef, BoxStream<'static, Result<CommittedChanges>>)> {
         let shared = self.inner.directory.pipeline_of(name)?;
-        subscribe::subscribe(&shared, name, snapshot, progress, after_batch)
+        subscribe::subscribe(&shared, name, snapshot, progress, after_batch).await
     }
 }

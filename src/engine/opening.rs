@@ -13,7 +13,7 @@ use super::decide::{ViewState, view_state};
 use super::intake::{SourceSlot, compile_expectations};
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
-use super::planning::{layout_of, plan_object, sink_query, state_name, unknown};
+use super::planning::{plan_object, sink_query, state_name, unknown};
 use super::settings::read_limits;
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
@@ -148,7 +148,7 @@ impl Pipeline {
             }
             let plan = self.plan(&object).await?;
             let entry = ViewEntry::new(object, &plan);
-            self.remember(&entry, &plan);
+            self.remember(&entry, &plan)?;
             dataflow.add_view(plan)?;
             views.push(entry);
         }
@@ -213,6 +213,7 @@ impl Pipeline {
 
     /// Drops all that is open; the checkpoint is closed before it is opened again.
     pub(super) fn let_go(&mut self) {
+        self.shared.give_up_batches();
         if let Some(opened) = self.opened.take() {
             self.closing = Some(opened.checkpoint);
         }
@@ -230,7 +231,7 @@ impl Pipeline {
     }
 
     /// Makes a planned view known to readers and to views over it.
-    pub(super) fn remember(&self, entry: &ViewEntry, plan: &ViewPlan) {
+    pub(super) fn remember(&self, entry: &ViewEntry, plan: &ViewPlan) -> Result<()> {
         if entry.is_stored() {
             self.registry.insert(&entry.object.name, plan);
             self.shared.readers.write().insert(
@@ -238,10 +239,11 @@ impl Pipeline {
                 ViewReader {
                     state_name: state_name(&entry.object),
                     schema: plan.schema.clone(),
-                    layout: layout_of(plan),
+                    contents: plan.contents()?,
                 },
             );
         }
+        Ok(())
     }
 
     /// Where this pipeline's checkpoint lies.

@@ -420,6 +420,8 @@ impl Pipeline {
         let error = decide::with_advice(error);
         if reopen {
             self.let_go();
+        } else {
+            self.shared.give_up_batches();
         }
         let jitter = (self.parts.clock.now_us() % 1000) as f64 / 1000.0;
         let decision = decide::after_error(&error, self.attempt, jitter);

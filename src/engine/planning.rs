@@ -9,7 +9,6 @@ use super::parts::EngineParts;
 use crate::catalog::definition::{CatalogObject, Definition, EmitMode};
 use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
-use crate::dataflow::view_storage::ViewLayout;
 use crate::error::{Error, Result};
 
 /// Properties of the planned views, which views over them build on.
@@ -110,11 +109,6 @@ fn input_properties(
         Definition::MaterializedView(_) => registry.get(name),
         Definition::View(_) | Definition::Sink(_) => None,
     }
-}
-
-/// The layout in which a view's rows are stored.
-pub(super) fn layout_of(plan: &ViewPlan) -> ViewLayout {
-    ViewLayout::choose(plan.append_only, plan.key.as_deref())
 }
 
 /// The query a sink over something that is no materialized view runs: everything in it.

@@ -8,7 +8,6 @@ use parking_lot::{Mutex, RwLock};
 
 use super::shared::PipelineShared;
 use crate::dataflow::change::ChangeBatch;
-use crate::dataflow::view_storage::read_view;
 use crate::error::{Error, Result, sqlstate};
 use crate::state::StateSnapshot;
 
@@ -124,15 +123,7 @@ impl ReadContext {
             .get(view)
             .cloned()
             .ok_or_else(|| super::planning::unknown(view))?;
-        let rows = read_view(
-            snapshot,
-            &reader.state_name,
-            Arc::clone(&reader.schema),
-            &reader.layout,
-            projection,
-            SCAN_BATCH_ROWS,
-        )?;
-        Ok(Box::new(rows))
+        reader.rows(snapshot, projection, SCAN_BATCH_ROWS)
     }
 
     /// The batch a view's pipeline is pinned at; `None` before its first.
@@ -170,16 +161,9 @@ impl PipelineShared {
         let (Some(snapshot), Some(reader)) = (snapshot, reader) else {
             return Ok(Vec::new());
         };
-        let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
-        read_view(
-            &snapshot,
-            &reader.state_name,
-            Arc::clone(&reader.schema),
-            &reader.layout,
-            &projection,
-            SCAN_BATCH_ROWS,
-        )?
-        .map(|batch| batch.map(ChangeBatch::inserts))
-        .collect()
+        reader
+            .all_rows(&snapshot, SCAN_BATCH_ROWS)?
+            .map(|batch| batch.map(ChangeBatch::inserts))
+            .collect()
     }
 }

@@ -2,20 +2,21 @@
 //!
 //! Readers and status tables look only at this; they never wait for the pipeline's task.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use super::CommittedChanges;
 use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
 };
 use crate::catalog::definition::{CatalogObject, Options};
+use crate::dataflow::graph::Dataflow;
 use crate::dataflow::plan::ViewPlan;
-use crate::dataflow::view_storage::ViewLayout;
+use crate::dataflow::view_storage::{ViewContents, ViewRows};
 use crate::error::{Error, Result};
 use crate::state::StateSnapshot;
 
@@ -49,12 +50,36 @@ pub(super) struct AddView {
     pub plan: ViewPlan,
 }
 
-/// How a stored view is read.
+/// How a materialized view is read.
 #[derive(Debug, Clone)]
 pub(super) struct ViewReader {
     pub state_name: String,
     pub schema: SchemaRef,
-    pub layout: ViewLayout,
+    pub contents: ViewContents,
+}
+
+impl ViewReader {
+    /// The columns of `projection` at a snapshot, in batches of about `batch_rows` rows.
+    pub fn rows(
+        &self,
+        snapshot: &StateSnapshot,
+        projection: &[usize],
+        batch_rows: usize,
+    ) -> Result<ViewRows> {
+        self.contents.read(
+            snapshot,
+            &self.state_name,
+            &self.schema,
+            projection,
+            batch_rows,
+        )
+    }
+
+    /// All columns, as [`Self::rows`].
+    pub fn all_rows(&self, snapshot: &StateSnapshot, batch_rows: usize) -> Result<ViewRows> {
+        let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
+        self.rows(snapshot, &projection, batch_rows)
+    }
 }
 
 /// The last committed batch, as readers and subscribers see it.
@@ -63,7 +88,9 @@ pub(super) struct Publication {
     pub snapshot: Option<StateSnapshot>,
     pub batch_id: Option<u64>,
     /// Views that the published batch holds.
-    pub filled: std::collections::BTreeSet<String>,
+    pub filled: BTreeSet<String>,
+    /// Batches on their way, with the views whose changes they do not make.
+    quiet: BTreeMap<u64, BTreeSet<String>>,
 }
 
 /// Status rows, as of the last change.
@@ -88,6 +115,8 @@ pub(super) struct PipelineShared {
     /// The pipeline's status, for those who wait for it to change.
     pub status: watch::Sender<&'static str>,
     subscribers: Mutex<HashMap<String, broadcast::Sender<Arc<CommittedChanges>>>>,
+    /// A batch that makes no changes of some views was published or given up.
+    quiet_ended: Notify,
 }
 
 impl PipelineShared {
@@ -101,6 +130,7 @@ impl PipelineShared {
             board: Mutex::default(),
             status: watch::Sender::new("starting"),
             subscribers: Mutex::default(),
+            quiet_ended: Notify::new(),
         }
     }
 
@@ -118,12 +148,14 @@ impl PipelineShared {
         snapshot: StateSnapshot,
         batch_id: u64,
         changes: BTreeMap<String, Vec<crate::dataflow::change::ChangeBatch>>,
-        filled: std::collections::BTreeSet<String>,
+        filled: BTreeSet<String>,
     ) {
         let mut publication = self.publication.lock();
         publication.snapshot = Some(snapshot);
         publication.batch_id = Some(batch_id);
         publication.filled = filled;
+        publication.quiet.retain(|batch, _| *batch > batch_id);
+        self.quiet_ended.notify_waiters();
         let subscribers = self.subscribers.lock();
         for (view, changes) in changes {
             if let Some(sender) = subscribers.get(&view) {
@@ -138,8 +170,34 @@ impl PipelineShared {
         }
     }
 
-    /// The published state and, from exactly there on, the changes of a view.
-    pub fn subscribe(
+    /// Chooses, as a batch begins, the views whose changes it need not make: those that neither a
+    /// subscriber nor `is_taken` wants.
+    pub fn begin_batch(
+        &self,
+        batch_id: u64,
+        dataflow: &mut Dataflow,
+        is_taken: impl Fn(&str) -> bool,
+    ) {
+        let mut publication = self.publication.lock();
+        let subscribers = self.subscribers.lock();
+        let is_subscribed = |view: &str| {
+            subscribers
+                .get(view)
+                .is_some_and(|s| s.receiver_count() > 0)
+        };
+        let quiet = dataflow.choose_quiet(|view| is_taken(view) || is_subscribed(view));
+        publication.quiet.insert(batch_id, quiet);
+    }
+
+    /// No batch is on its way any more.
+    pub fn give_up_batches(&self) {
+        self.publication.lock().quiet.clear();
+        self.quiet_ended.notify_waiters();
+    }
+
+    /// The published state and, from exactly there on, the changes of a view. Waits for batches on
+    /// their way that do not make them.
+    pub async fn subscribe(
         &self,
         view: &str,
     ) -> (
@@ -147,14 +205,28 @@ impl PipelineShared {
         Option<u64>,
         broadcast::Receiver<Arc<CommittedChanges>>,
     ) {
-        let publication = self.publication.lock();
-        let receiver = self
-            .subscribers
+        // Held from the start: batches that begin from here on make the changes.
+        let wanted = self.receiver(view);
+        loop {
+            let ended = self.quiet_ended.notified();
+            {
+                let publication = self.publication.lock();
+                if !publication.quiet.values().any(|views| views.contains(view)) {
+                    let receiver = self.receiver(view);
+                    drop(wanted);
+                    return (publication.snapshot.clone(), publication.batch_id, receiver);
+                }
+            }
+            ended.await;
+        }
+    }
+
+    fn receiver(&self, view: &str) -> broadcast::Receiver<Arc<CommittedChanges>> {
+        self.subscribers
             .lock()
             .entry(view.to_owned())
             .or_insert_with(|| broadcast::channel(SUBSCRIBER_LAG_BATCHES).0)
-            .subscribe();
-        (publication.snapshot.clone(), publication.batch_id, receiver)
+            .subscribe()
     }
 
     /// Ends the subscriptions of a dropped view.

@@ -78,7 +78,7 @@ impl Pipeline {
             return Ok(());
         }
         let entry = ViewEntry::new(object.clone(), &plan);
-        self.remember(&entry, &plan);
+        self.remember(&entry, &plan)?;
         if let Err(e) = self.join(entry, plan).await {
             self.remove_view(&object.name).await?;
             return Err(e);

@@ -14,13 +14,12 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use super::CommittedChanges;
 use super::shared::PipelineShared;
 use crate::dataflow::change::ChangeBatch;
-use crate::dataflow::view_storage::read_view;
 use crate::error::{Error, Result, sqlstate};
 
 /// Rows per message of a snapshot.
 const SNAPSHOT_BATCH_ROWS: usize = 8192;
 
-pub(super) fn subscribe(
+pub(super) async fn subscribe(
     shared: &Arc<PipelineShared>,
     view: &str,
     snapshot: bool,
@@ -33,7 +32,7 @@ pub(super) fn subscribe(
         .get(view)
         .cloned()
         .ok_or_else(|| super::planning::unknown(view))?;
-    let (state, batch_id, receiver) = shared.subscribe(view);
+    let (state, batch_id, receiver) = shared.subscribe(view).await;
     if let Some(after) = after_batch.filter(|after| batch_id != Some(*after)) {
         return Err(Error::new(
             sqlstate::INVALID_PARAMETER_VALUE,
@@ -50,15 +49,7 @@ pub(super) fn subscribe(
     let (Some(state), Some(batch_id), true) = (state, batch_id, snapshot) else {
         return Ok((schema, live));
     };
-    let projection: Vec<usize> = (0..reader.schema.fields().len()).collect();
-    let rows = read_view(
-        &state,
-        &reader.state_name,
-        Arc::clone(&reader.schema),
-        &reader.layout,
-        &projection,
-        SNAPSHOT_BATCH_ROWS,
-    )?;
+    let rows = reader.all_rows(&state, SNAPSHOT_BATCH_ROWS)?;
     let first = rows.map(move |batch| {
         Ok(CommittedChanges {
             batch_id,

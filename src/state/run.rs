@@ -7,6 +7,7 @@
 //! The file form is in `run_file`. Deliberately absent: compression (values are short) and any
 //! index beyond the offsets; a look-up of sorted keys gallops.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::TableId;
@@ -62,6 +63,11 @@ impl RunBuilder {
         run.tombstones.push(value.is_none());
     }
 
+    /// Appends all entries of a run, whose keys must come after the last one.
+    pub fn append(&mut self, run: &Run) {
+        self.run.append(run);
+    }
+
     /// The finished run.
     pub fn finish(mut self) -> Run {
         self.run.shrink_when_wasteful();
@@ -100,6 +106,18 @@ impl Run {
         (!self.tombstones[index]).then(|| {
             &self.values[self.value_offsets[index] as usize..self.value_offsets[index + 1] as usize]
         })
+    }
+
+    /// All keys of a range of entries one after the other, and all their values.
+    pub(super) fn entry_bytes(&self, range: Range<usize>) -> (&[u8], &[u8]) {
+        if range.is_empty() {
+            return (&[], &[]);
+        }
+        let of = |offsets: &[u64]| offsets[range.start] as usize..offsets[range.end] as usize;
+        (
+            &self.keys[of(&self.key_offsets)],
+            &self.values[of(&self.value_offsets)],
+        )
     }
 
     /// Tables whose older entries this run hides, ascending. Its own entries are newer than that.
@@ -298,17 +316,33 @@ fn gallop(from: usize, end: usize, is_before: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// The heads of a k-way merge: indices of runs, sorted by (current key, age).
+/// The heads of a k-way merge.
 ///
 /// Gives stretches instead of entries: as long as one run stays below all others, its entries are
-/// copied as a whole, so that concatenation-like merges cost a `memcpy`.
+/// copied as a whole, so that concatenation-like merges cost a `memcpy`. Runs are few, so all heads
+/// are looked at; most comparisons are of the two numbers that a key begins with.
 pub(super) struct MergeHeads<'a> {
     runs: &'a [&'a Run],
-    positions: Vec<usize>,
-    /// Run indices with entries left, smallest head first; equal keys newest first.
-    order: Vec<usize>,
+    /// Of the runs with entries left, in the order of their age, newest first.
+    heads: Vec<Head<'a>>,
     /// Tables dropped by runs newer than run `age`, per run.
     hidden_tables: Vec<Vec<TableId>>,
+}
+
+/// The next entry of a run.
+struct Head<'a> {
+    age: usize,
+    position: usize,
+    /// The key's table and the eight bytes after it, and the whole key.
+    leading: u128,
+    key: &'a [u8],
+}
+
+impl Head<'_> {
+    fn compare(&self, other: &Self) -> Ordering {
+        let leading = self.leading.cmp(&other.leading);
+        leading.then_with(|| self.key.cmp(other.key))
+    }
 }
 
 impl<'a> MergeHeads<'a> {
@@ -322,71 +356,89 @@ impl<'a> MergeHeads<'a> {
         }
         let mut heads = Self {
             runs: newest_first,
-            positions: vec![0; newest_first.len()],
-            order: Vec::with_capacity(newest_first.len()),
+            heads: Vec::with_capacity(newest_first.len()),
             hidden_tables,
         };
         for age in 0..newest_first.len() {
-            heads.insert_from(0, age);
+            if let Some(head) = heads.head_at(age, 0) {
+                heads.heads.push(head);
+            }
         }
         heads
     }
 
-    fn head(&self, age: usize) -> &'a [u8] {
-        self.runs[age].key(self.positions[age])
-    }
-
-    /// Puts run `age` back in order among `order[from..]`, unless it is at its end.
-    fn insert_from(&mut self, from: usize, age: usize) {
-        self.skip_hidden(age);
-        if self.positions[age] == self.runs[age].len() {
-            return;
-        }
-        let key = self.head(age);
-        let at = from
-            + self.order[from..].partition_point(|&other| (self.head(other), other) < (key, age));
-        self.order.insert(at, age);
-    }
-
-    /// Moves run `age` past entries of tables that a newer run dropped.
-    fn skip_hidden(&mut self, age: usize) {
-        if self.hidden_tables[age].is_empty() {
-            return;
-        }
+    /// The head of run `age` from `position` on, past entries of tables that a newer run dropped.
+    fn head_at(&self, age: usize, mut position: usize) -> Option<Head<'a>> {
         let run = self.runs[age];
-        while self.positions[age] < run.len() {
-            let table = table_of(run.key(self.positions[age]));
-            if self.hidden_tables[age].binary_search(&table).is_err() {
-                return;
+        while position < run.len() {
+            let key = run.key(position);
+            let hidden = &self.hidden_tables[age];
+            if hidden.is_empty() || hidden.binary_search(&table_of(key)).is_err() {
+                return Some(Head {
+                    age,
+                    position,
+                    leading: leading_of(key),
+                    key,
+                });
             }
-            self.positions[age] = run.table_range(table).end;
+            position = run.table_range(table_of(key)).end;
+        }
+        None
+    }
+
+    /// Moves a head on; false when its run is at its end, and the head gone.
+    fn move_on(&mut self, index: usize, position: usize) -> bool {
+        match self.head_at(self.heads[index].age, position) {
+            Some(head) => {
+                self.heads[index] = head;
+                true
+            }
+            None => {
+                self.heads.remove(index);
+                false
+            }
         }
     }
 
     /// The next stretch of entries that stand: the run's age and its indices.
     pub(super) fn next_stretch(&mut self) -> Option<(usize, Range<usize>)> {
-        let age = *self.order.first()?;
-        let run = self.runs[age];
-        let start = self.positions[age];
-        // Older entries of the same key lose.
-        while let Some(&older) = self.order.get(1) {
-            if self.head(older) != run.key(start) {
-                break;
+        let mut first = 0;
+        for index in 1..self.heads.len() {
+            // Of equal keys the newest stands, and it is met first.
+            if self.heads[index].compare(&self.heads[first]).is_lt() {
+                first = index;
             }
-            self.order.remove(1);
-            self.positions[older] += 1;
-            self.insert_from(1, older);
         }
-        let mut end = match self.order.get(1) {
-            Some(&other) => run.lower_bound(start + 1, self.head(other)),
+        let (age, start) = self
+            .heads
+            .get(first)
+            .map(|head| (head.age, head.position))?;
+        // Older entries of the same key lose; those before `first` are greater.
+        let mut index = first + 1;
+        while index < self.heads.len() {
+            let is_same = self.heads[index].compare(&self.heads[first]).is_eq();
+            if !is_same || self.move_on(index, self.heads[index].position + 1) {
+                index += 1;
+            }
+        }
+        let run = self.runs[age];
+        let others = (0..self.heads.len()).filter(|&index| index != first);
+        let other = others.min_by(|&a, &b| self.heads[a].compare(&self.heads[b]));
+        let mut end = match other {
             None => run.len(),
+            Some(other) => {
+                let other = &self.heads[other];
+                gallop(start + 1, run.len(), |index| {
+                    let key = run.key(index);
+                    let leading = leading_of(key).cmp(&other.leading);
+                    leading.then_with(|| key.cmp(other.key)).is_lt()
+                })
+            }
         };
         if let Some(hidden) = self.next_hidden_within(age, start, end) {
             end = hidden;
         }
-        self.positions[age] = end;
-        self.order.remove(0);
-        self.insert_from(0, age);
+        self.move_on(first, end);
         Some((age, start..end))
     }
 
@@ -398,6 +450,19 @@ impl<'a> MergeHeads<'a> {
             .filter(|range| !range.is_empty() && range.start > start && range.start < end)
             .map(|range| range.start)
             .min()
+    }
+}
+
+/// The first sixteen bytes of a key as a number that compares as they do; shorter keys are filled
+/// with zeros.
+fn leading_of(key: &[u8]) -> u128 {
+    match key.first_chunk::<16>() {
+        Some(head) => u128::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 16];
+            head[..key.len()].copy_from_slice(key);
+            u128::from_be_bytes(head)
+        }
     }
 }
 

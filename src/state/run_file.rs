@@ -58,22 +58,26 @@ impl Run {
     }
 
     fn block_end(&self, start: usize) -> usize {
-        let mut bytes = 0;
+        let bytes_to = |end: usize| {
+            let (keys, values) = self.entry_bytes(start..end);
+            keys.len() + values.len() + 8 * (end - start)
+        };
+        // Entries are about equally long: the guess is nearly always right.
         let mut end = start;
-        while end < self.len() && bytes < BLOCK_BYTES {
-            bytes += self.key(end).len() + self.value(end).map_or(0, <[u8]>::len) + 8;
-            end += 1;
+        let mut step = 1024;
+        while step > 0 {
+            while end + step <= self.len() && bytes_to(end + step) < BLOCK_BYTES {
+                end += step;
+            }
+            step /= 4;
         }
-        end
+        (end + 1).min(self.len())
     }
 
     fn encode_block(&self, start: usize, end: usize, out: &mut Vec<u8>) {
         let offset = out.len();
-        let key_bytes: usize = (start..end).map(|index| self.key(index).len()).sum();
-        let value_bytes: usize = (start..end)
-            .map(|index| self.value(index).map_or(0, <[u8]>::len))
-            .sum();
-        for number in [end - start, key_bytes, value_bytes] {
+        let (keys, values) = self.entry_bytes(start..end);
+        for number in [end - start, keys.len(), values.len()] {
             let number = u32::try_from(number).expect("keys and values are below 4 GiB");
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -84,12 +88,8 @@ impl Run {
             let length = self.value(index).map_or(TOMBSTONE, |v| v.len() as u32);
             out.extend_from_slice(&length.to_le_bytes());
         }
-        for index in start..end {
-            out.extend_from_slice(self.key(index));
-        }
-        for index in start..end {
-            out.extend_from_slice(self.value(index).unwrap_or_default());
-        }
+        out.extend_from_slice(keys);
+        out.extend_from_slice(values);
         let checksum = crc32c::crc32c(&out[offset..]);
         out.extend_from_slice(&checksum.to_le_bytes());
     }

@@ -36,7 +36,6 @@ fn commit(batch_id: u64, state: Option<u64>) -> Fact<CommitFile> {
             event_time_max_us: BTreeMap::new(),
             source_offsets: BTreeMap::new(),
             views: BTreeMap::new(),
-            manifest_crc32c: 1,
             metrics: Vec::new(),
         },
     })

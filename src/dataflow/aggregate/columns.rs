@@ -89,6 +89,17 @@ impl StateColumn {
         }
     }
 
+    /// Element `index` is not what element `other_index` of `other` is; floats by their bits.
+    pub fn differs(&self, index: usize, other: &Self, other_index: usize) -> bool {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => a[index] != b[other_index],
+            (Self::Wide(a), Self::Wide(b)) => a[index] != b[other_index],
+            (Self::Float(a), Self::Float(b)) => a[index].to_bits() != b[other_index].to_bits(),
+            (Self::Bytes(a), Self::Bytes(b)) => a[index] != b[other_index],
+            _ => unreachable!("columns of one plan position have one kind"),
+        }
+    }
+
     /// Forgets all elements, keeping the allocation.
     pub fn clear(&mut self) {
         match self {

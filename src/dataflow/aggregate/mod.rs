@@ -19,6 +19,7 @@
 
 mod cells;
 mod columns;
+mod contents;
 mod input;
 mod keys;
 mod multiset;
@@ -37,6 +38,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use crate::catalog::definition::EmitMode;
 
+pub use contents::{GroupContents, GroupReader};
 pub use operator::AggregateOperator;
 pub(crate) use output::mark_different;
 

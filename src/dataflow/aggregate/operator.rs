@@ -7,6 +7,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use rayon::prelude::*;
 
 use super::AggregateRequest;
+use super::contents::groups_table;
 use super::input::{BatchInput, evaluate};
 use super::keys::KeyFormat;
 use super::plan::AggregatePlan;
@@ -43,6 +44,8 @@ pub struct AggregateOperator {
     first_open_end: Option<Option<i64>>,
     in_batch: bool,
     shed_wanted: bool,
+    /// Nobody takes the changes: none are made.
+    quiet: bool,
     outputs: Vec<ShardOutput>,
     closed_ends: Entries,
     statistics: OperatorStatistics,
@@ -89,7 +92,7 @@ impl AggregateOperator {
             output_schema: request.output_schema,
             event_time: request.event_time,
             emit_on_close,
-            groups_table: table("groups"),
+            groups_table: groups_table(&request.name),
             name: request.name.clone(),
         };
         Ok(Self {
@@ -107,6 +110,7 @@ impl AggregateOperator {
             first_open_end: None,
             in_batch: false,
             shed_wanted: false,
+            quiet: false,
             outputs: Vec::new(),
             closed_ends: Entries::default(),
             statistics: OperatorStatistics::default(),
@@ -368,8 +372,10 @@ impl Operator for AggregateOperator {
         }
         let closing = self.closing(context)?;
         let shared = &self.shared;
-        let finish =
-            |shard: &mut Shard| shard.finish(shared, &context.snapshot, store, closing.as_ref());
+        let quiet = self.quiet && !shared.emit_on_close;
+        let finish = |shard: &mut Shard| {
+            shard.finish(shared, &context.snapshot, store, closing.as_ref(), quiet)
+        };
         let work =
             self.statistics.input_rows as usize + closing.as_ref().map_or(0, |c| c.stored.len());
         let outputs: Result<Vec<ShardOutput>> = if work < PARALLEL_ROWS_MIN {
@@ -380,6 +386,7 @@ impl Operator for AggregateOperator {
         self.outputs = outputs?;
         for output in &mut self.outputs {
             let changes = std::mem::take(&mut output.changes);
+            self.statistics.output_rows += output.unmade_rows;
             self.statistics.output_rows += changes.iter().map(|c| c.num_rows() as u64).sum::<u64>();
             out.extend(changes);
         }
@@ -413,6 +420,10 @@ impl Operator for AggregateOperator {
         self.closed_until = None;
         self.first_open_end = None;
         self.forget_resident();
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
     }
 
     fn shed_memory(&mut self) {

@@ -142,6 +142,36 @@ pub fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result
     })
 }
 
+/// Fails as [`output`] would, without making the column: a result that is not shown in this batch
+/// must not fail whoever reads it later.
+pub fn check(output_column: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<()> {
+    let data_type = &output_column.data_type;
+    match &output_column.kind {
+        OutputKind::Sum { sum, count } => {
+            let (sums, counts) = (state.columns[*sum].wides(), state.counts(*count));
+            let (least, greatest): (i128, i128) = match data_type {
+                DataType::Decimal128(precision, _) => {
+                    let bound = 10i128.pow(u32::from(*precision)) - 1;
+                    (-bound, bound)
+                }
+                DataType::UInt64 => (0, u64::MAX.into()),
+                _ => (i64::MIN.into(), i64::MAX.into()),
+            };
+            let is_out = |&i: &u32| {
+                let i = i as usize;
+                counts[i] > 0 && !(least..=greatest).contains(&sums[i])
+            };
+            if indexes.iter().any(is_out) {
+                return Err(out_of_range(data_type));
+            }
+            Ok(())
+        }
+        OutputKind::AverageDecimal { .. } => output(output_column, state, indexes).map(|_| ()),
+        // A count, an extreme, a float or a stored value always fits.
+        _ => Ok(()),
+    }
+}
+
 /// The row form of NULL, for groups whose value was never set.
 fn null_row(
     converter: &datafusion::arrow::row::RowConverter,

@@ -70,6 +70,8 @@ pub struct Closing {
 pub struct ShardOutput {
     /// Changes of the output.
     pub changes: Vec<ChangeBatch>,
+    /// Rows of changes that were not made because nobody takes them.
+    pub unmade_rows: u64,
     /// Entries of the groups' table: touched groups, closed groups.
     pub groups: Vec<Entries>,
     /// Entries of each multiset's table.
@@ -296,13 +298,14 @@ impl Shard {
         snapshot: &StateSnapshot,
         store: Option<&StateSnapshot>,
         closing: Option<&Closing>,
+        quiet: bool,
     ) -> Result<ShardOutput> {
         let mut result = ShardOutput {
             multisets: shared.plan.multisets.iter().map(|_| Vec::new()).collect(),
             ..ShardOutput::default()
         };
         if !self.touched.is_empty() {
-            self.finish_touched(shared, snapshot, &mut result)?;
+            self.finish_touched(shared, snapshot, quiet, &mut result)?;
         }
         if let Some(closing) = closing {
             self.close(shared, snapshot, store, closing, &mut result)?;
@@ -314,6 +317,7 @@ impl Shard {
         &mut self,
         shared: &Shared,
         snapshot: &StateSnapshot,
+        quiet: bool,
         result: &mut ShardOutput,
     ) -> Result<()> {
         let groups = self.touched_in_order();
@@ -335,11 +339,28 @@ impl Shard {
             },
             result,
         )?;
-        let columns = self.keys.columns(groups.iter().copied(), &shared.format)?;
-        if !shared.emit_on_close {
+        let needs_columns = !quiet || shared.event_time.is_some();
+        let columns = if needs_columns {
+            self.keys.columns(groups.iter().copied(), &shared.format)?
+        } else {
+            Vec::new()
+        };
+        if quiet {
+            let state = GroupState {
+                rows: &self.rows,
+                columns: &self.columns,
+            };
+            for column in &shared.plan.outputs {
+                output::check(column, state, &groups)?;
+            }
+        } else if !shared.emit_on_close {
             self.emit_changes(shared, &columns, &slots, &groups, &mut result.changes)?;
         }
-        self.write_touched(shared, &keys, &columns, &slots, &groups, result)
+        self.write_touched(shared, &keys, &columns, &slots, &groups, result)?;
+        if !quiet {
+            result.unmade_rows = 0;
+        }
+        Ok(())
     }
 
     /// The touched groups by key. When they are many, the order of all groups is kept from batch
@@ -464,14 +485,18 @@ impl Shard {
             let (key, was) = (keys.value(rank), self.old_present[slot as usize]);
             let is = self.is_there(shared, group);
             let index = group as usize;
-            if is {
+            let is_changed = was != is || self.is_changed(slot as usize, index);
+            if is_changed {
+                result.unmade_rows += u64::from(was) + u64::from(is);
+            }
+            if is && is_changed {
                 entries.put(key, |value| {
                     write_signed(self.rows[index].into(), value);
                     self.columns
                         .iter()
                         .for_each(|column| column.encode(index, value));
                 });
-            } else {
+            } else if !is {
                 if was {
                     entries.delete(key);
                 }
@@ -488,6 +513,16 @@ impl Shard {
         }
         result.groups.push(entries);
         Ok(())
+    }
+
+    /// The state of a touched group is not what it was before the batch.
+    fn is_changed(&self, slot: usize, group: usize) -> bool {
+        self.rows[group] != self.old_rows[slot]
+            || self
+                .columns
+                .iter()
+                .zip(&self.old_columns)
+                .any(|(new, old)| new.differs(group, old, slot))
     }
 
     fn forget_state(&mut self, shared: &Shared, group: usize) {

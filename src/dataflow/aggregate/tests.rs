@@ -236,6 +236,10 @@ struct Bench {
     store: StateStore,
     view: ViewStorage,
     layout: ViewLayout,
+    /// The view's rows as the operator's own groups.
+    groups: Option<Arc<GroupContents>>,
+    /// No changes are made: the groups are all there is to read.
+    quiet: bool,
     budget: Arc<MemoryBudget>,
     batch_id: u64,
     _dir: tempfile::TempDir,
@@ -257,7 +261,12 @@ impl Bench {
         } else {
             ViewLayout::Bag
         };
+        let output = Arc::clone(&request.output_schema);
+        let columns = (0..output.fields().len()).collect();
+        let groups = GroupContents::of(&request, output, columns).unwrap();
         Self {
+            groups: groups.map(Arc::new),
+            quiet: false,
             operator: AggregateOperator::try_with_shards(request.clone(), shards).unwrap(),
             view: ViewStorage::new("v", Arc::clone(&request.output_schema), layout.clone())
                 .unwrap()
@@ -289,6 +298,7 @@ impl Bench {
     ) -> Result<Vec<ChangeBatch>> {
         let context = self.context(watermark);
         let mut out = Vec::new();
+        self.operator.set_quiet(self.quiet);
         for push in pushes {
             self.operator.push(0, push.clone(), &context, &mut out)?;
         }
@@ -319,10 +329,18 @@ impl Bench {
         let snapshot = self.store.snapshot();
         let schema = Arc::clone(&self.request.output_schema);
         let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let groups = self.groups.as_ref().map(|groups| {
+            let reader = groups.read(&snapshot, &all, 3).unwrap();
+            lines(&reader.collect::<Result<Vec<_>>>().unwrap())
+        });
+        if self.quiet {
+            return groups.unwrap();
+        }
         let reader = read_view(&snapshot, "v", schema, &self.layout, &all, 3).unwrap();
         let batches: Vec<_> = reader.collect::<Result<_>>().unwrap();
         let lines = lines(&batches);
         assert_eq!(read_row_count(&snapshot, "v").unwrap(), lines.len() as u64);
+        assert!(groups.is_none_or(|groups| groups == lines));
         lines
     }
 }
@@ -334,6 +352,7 @@ fn compare(sql: &str, append_only: bool, seed: u64) {
     let spill_bytes = [1, 1 << 24][random.next(2) as usize];
     let keyed = random.next(2) == 0;
     let mut bench = Bench::new(request(sql, append_only), shards, spill_bytes, keyed);
+    bench.quiet = random.next(3) == 0;
     let mut live: Vec<Row> = Vec::new();
     for step in 0..14 {
         match random.next(7) {
@@ -452,6 +471,30 @@ fn an_aggregate_without_groups_has_a_row_from_the_first_batch() {
     assert_eq!(bench.contents(), ["2 | 10"]);
     bench.batch(&[to_change(&[(row(1, 5, 0), -2)])]);
     assert_eq!(bench.contents(), ["0 | NULL"]);
+}
+
+#[test]
+fn changes_that_nobody_takes_are_counted_and_checked_but_not_made() {
+    let request = request("SELECT k, sum(v) FROM r GROUP BY k", false);
+    let mut bench = Bench::new(request, 2, 1 << 20, true);
+    bench.quiet = true;
+    let batch = [to_change(&[(row(1, 5, 0), 1), (row(2, 5, 0), 1)])];
+    assert!(bench.batch(&batch).is_empty());
+    assert_eq!(bench.operator.statistics().output_rows, 2);
+    // One group changes, one comes, one goes, one gets back what it lost.
+    let rows = [
+        (row(1, 1, 0), 1),
+        (row(3, 1, 0), 1),
+        (row(2, 5, 0), -1),
+        (row(2, 5, 0), 1),
+    ];
+    assert!(bench.batch(&[to_change(&rows)]).is_empty());
+    assert_eq!(bench.operator.statistics().output_rows, 3);
+    assert_eq!(bench.operator.statistics().state_rows_updated, 2);
+    assert_eq!(bench.contents(), ["1 | 6", "2 | 5", "3 | 1"]);
+    let overflow = [to_change(&[(row(1, i64::MAX, 0), 1)])];
+    let error = bench.try_batch(&overflow, None).unwrap_err();
+    assert_eq!(error.sqlstate(), "22003", "{error}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 use self::event_time::EventTime;
-use super::aggregate::{AggregateOperator, AggregateRequest};
+use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
 use super::distinct::Distinct;
 use super::join::{Join, JoinSpec};
 use super::not_in::{NotIn, NotInSpec};
@@ -48,6 +48,7 @@ use super::stateless::{Filter, Pass, Project, Stateless};
 use super::temporal::{TemporalFilter, TemporalSpec};
 use super::top::{Top, TopSpec};
 use super::unnest::Unnest;
+use super::view_storage::{ViewContents, ViewLayout};
 use super::window::{Window, WindowSpec};
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
@@ -304,6 +305,38 @@ impl ViewPlan {
                     }
                 }
                 _ => return false,
+            }
+            node = &self.nodes[node.inputs[0]];
+        }
+    }
+
+    /// Where the view's rows are to be found once a batch is applied.
+    pub fn contents(&self) -> Result<ViewContents> {
+        let stored = || ViewLayout::choose(self.append_only, self.key.as_deref());
+        Ok(match self.group_contents()? {
+            Some(groups) => ViewContents::Groups(Arc::new(groups)),
+            None => ViewContents::Stored(stored()),
+        })
+    }
+
+    /// The view's rows as groups of an aggregate, if it only names and orders its results.
+    fn group_contents(&self) -> Result<Option<GroupContents>> {
+        let mut columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let mut node = &self.nodes[self.root()];
+        loop {
+            match &node.kind {
+                NodeKind::Project { expressions } => {
+                    let sources: Option<Vec<usize>> =
+                        columns.iter().map(|&c| column(&expressions[c])).collect();
+                    let Some(sources) = sources else {
+                        return Ok(None);
+                    };
+                    columns = sources;
+                }
+                NodeKind::Aggregate(request) => {
+                    return GroupContents::of(request, self.schema.clone(), columns);
+                }
+                _ => return Ok(None),
             }
             node = &self.nodes[node.inputs[0]];
         }

@@ -6,6 +6,9 @@
 //! | bag | none is | whole row (arrow-row) → weight |
 //! | append | rows only ever come | batch id, sequence (both big endian) → Arrow IPC chunk |
 //!
+//! A view that only names the results of an aggregate has no tables of its own: it is read from the
+//! aggregate's groups ([`ViewContents`]).
+//!
 //! Keyed needs no read to write: the batch's changes of a key say what is left of it. Bag adds to
 //! weights, so it reads each changed row's weight once, in one sorted look-up. Append copies rows
 //! in columns. Beside the rows a view's table `…/count` holds its number of rows.
@@ -19,10 +22,13 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use datafusion::arrow::array::{Array, BinaryArray};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BinaryArray, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::{RowConverter, SortField};
 
+use crate::dataflow::aggregate::GroupContents;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::number::{read_integer, write_signed};
@@ -52,6 +58,43 @@ impl ViewLayout {
             None if append_only => Self::Append,
             None => Self::Bag,
         }
+    }
+}
+
+/// Where a view's rows are.
+#[derive(Debug, Clone)]
+pub enum ViewContents {
+    /// In tables of their own.
+    Stored(ViewLayout),
+    /// In the state of the aggregate that gives them.
+    Groups(Arc<GroupContents>),
+}
+
+/// Rows of a view at a snapshot, batch by batch.
+pub type ViewRows = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+impl ViewContents {
+    /// The rows of the view at a snapshot, only the columns of `projection`, in batches of about
+    /// `batch_rows` rows. `state_name` is what the view's tables are named by.
+    pub fn read(
+        &self,
+        snapshot: &StateSnapshot,
+        state_name: &str,
+        schema: &SchemaRef,
+        projection: &[usize],
+        batch_rows: usize,
+    ) -> Result<ViewRows> {
+        Ok(match self {
+            Self::Stored(layout) => Box::new(read_view(
+                snapshot,
+                state_name,
+                Arc::clone(schema),
+                layout,
+                projection,
+                batch_rows,
+            )?),
+            Self::Groups(groups) => Box::new(groups.read(snapshot, projection, batch_rows)?),
+        })
     }
 }
 

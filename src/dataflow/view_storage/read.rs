@@ -8,6 +8,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::RowConverter;
 
 use super::{RowFormat, ViewLayout, append, rows_table};
+use crate::dataflow::entries::Gathered;
 use crate::dataflow::number::read_integer;
 use crate::error::{Error, Result};
 use crate::state::{StateScan, StateSnapshot};
@@ -48,30 +49,9 @@ pub struct ViewReader {
     pending_row: Option<(Vec<u8>, usize)>,
 }
 
-/// Byte strings one after the other.
-#[derive(Default)]
-struct Gathered {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Gathered {
-    fn push(&mut self, item: &[u8]) {
-        self.bytes.extend_from_slice(item);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .map(|(start, &end)| &self.bytes[start..end])
-    }
-
-    fn decode(&self, converter: &RowConverter) -> Result<Vec<ArrayRef>> {
-        let parser = converter.parser();
-        Ok(converter.convert_rows(self.iter().map(|row| parser.parse(row)))?)
-    }
+fn decode(gathered: &Gathered, converter: &RowConverter) -> Result<Vec<ArrayRef>> {
+    let parser = converter.parser();
+    Ok(converter.convert_rows(gathered.iter().map(|row| parser.parse(row)))?)
 }
 
 impl ViewReader {
@@ -140,7 +120,7 @@ impl ViewReader {
             ),
         ] {
             if let (true, Some(converter)) = (needed, converter) {
-                for (&index, column) in indexes.iter().zip(gathered.decode(converter)?) {
+                for (&index, column) in indexes.iter().zip(decode(gathered, converter)?) {
                     columns[index] = Some(column);
                 }
             }
@@ -177,7 +157,7 @@ impl ViewReader {
                 }
             };
             let now = count.min(self.batch_size - copies.len());
-            copies.extend(std::iter::repeat_n(gathered.ends.len() as u32, now));
+            copies.extend(std::iter::repeat_n(gathered.len() as u32, now));
             gathered.push(&row);
             if now < count {
                 self.pending_row = Some((row, count - now));
@@ -190,8 +170,8 @@ impl ViewReader {
         if self.projection.is_empty() {
             return self.batch(Vec::new(), rows).map(Some);
         }
-        let decoded = gathered.decode(converter)?;
-        let is_plain = gathered.ends.len() == rows;
+        let decoded = decode(&gathered, converter)?;
+        let is_plain = gathered.len() == rows;
         let copies = UInt32Array::from(copies);
         let columns = self
             .projection
