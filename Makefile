@@ -29,8 +29,12 @@ bench: setup
 	  cargo build --bin tidemill
 	$(BINARY) bench
 
+# The seeded tests (oracle, simulations, kills) with SOAK times as many seeds, other ones each time.
+SOAK ?= 25
+FROM ?= $(shell date +%s)
 soak: setup test-setup
-	TIDEMILL_SOAK=1 cargo test
+	@echo "$(SOAK) times the usual seeds, from $(FROM) on; the same again: make soak SOAK=$(SOAK) FROM=$(FROM)"
+	TIDEMILL_SOAK=$(SOAK) TIDEMILL_SOAK_FROM=$(FROM) cargo test
 
 dist: setup
 	cargo build --profile dist --bin tidemill

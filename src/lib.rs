@@ -27,6 +27,8 @@ pub mod error;
 pub mod log;
 pub mod server;
 pub mod session;
+#[cfg(test)]
+mod soak;
 pub mod sql;
 pub mod state;
 pub mod types;

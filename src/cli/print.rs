@@ -35,6 +35,20 @@ pub(super) fn error(error: &Error) {
     }
 }
 
+/// The error with the line of the script that its position is in, and a caret under the place.
+pub(super) fn with_line(error: Error, script: &str) -> Error {
+    let Some(position) = error.position_value() else {
+        return error;
+    };
+    let before: String = script.chars().take(position.saturating_sub(1)).collect();
+    let number = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |b| b.chars().count());
+    let line = script.lines().nth(number - 1).unwrap_or_default();
+    let head = format!("LINE {number}: ");
+    let indent = " ".repeat(head.len() + column);
+    error.at(format!("\n{head}{line}\n{indent}^"))
+}
+
 /// Writes a notice to stderr.
 #[allow(clippy::print_stderr)]
 pub(super) fn notice(notice: &Notice) {
@@ -158,6 +172,19 @@ fn layout(names: &[String], rows: &[Vec<Option<String>>], with_header: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_shows_its_line_and_a_caret() {
+        let script = "SELECT 1;\n\n  SELEC 2;\n";
+        let error = Error::new("42601", "syntax error").position(14);
+        let shown = with_line(error, script);
+        assert_eq!(
+            shown.primary(),
+            "syntax error \nLINE 3:   SELEC 2;\n          ^"
+        );
+        let plain = with_line(Error::new("42601", "no place"), script);
+        assert_eq!(plain.primary(), "no place");
+    }
 
     #[test]
     fn columns_align_and_null_is_empty() {

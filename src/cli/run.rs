@@ -46,7 +46,8 @@ async fn run_scripts(database: &Database, files: &[PathBuf], scripts: &[String])
     let mut session = database.session("tidemill");
     for (path, script) in files.iter().zip(scripts) {
         let at = |e: Error| e.context(path.display());
-        for (statement, _) in session.parse(script).map_err(at)? {
+        let statements = session.parse(script);
+        for (statement, _) in statements.map_err(|e| at(print::with_line(e, script)))? {
             if reads(&statement) {
                 progress::refresh_all(database).await.map_err(at)?;
             }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::{Settings, print, run};
@@ -22,7 +23,9 @@ pub(super) async fn sql(
         }
     };
     match connect {
-        Some(url) => on_server(url, &text).await,
+        Some(url) => on_server(url, &text)
+            .await
+            .map_err(|error| print::with_line(error, &text)),
         None => on_directory(settings, &text).await,
     }
 }
@@ -31,7 +34,8 @@ async fn on_directory(settings: &Settings, text: &str) -> Result<()> {
     let database = Database::open(&settings.data_dir(), settings.database_options()?).await?;
     let mut session = database.session("tidemill");
     let result = async {
-        for (statement, _) in session.parse(text)? {
+        let statements = session.parse(text);
+        for (statement, _) in statements.map_err(|error| print::with_line(error, text))? {
             run::execute(&mut session, &statement).await?;
         }
         Ok(())
@@ -85,15 +89,19 @@ fn wire_error(error: &tokio_postgres::Error) -> Error {
             format!("could not talk to the server: {error}"),
         );
     };
-    let mut result = Error::new(
-        sqlstate::CONNECTION_FAILURE,
-        format!("{} (SQLSTATE {})", told.message(), told.code().code()),
-    );
+    let code = told.code().code();
+    let mut result = match sqlstate::known(code) {
+        Some(code) => Error::new(code, told.message()),
+        None => Error::internal(format!("{} (SQLSTATE {code})", told.message())),
+    };
     if let Some(detail) = told.detail() {
         result = result.detail(detail);
     }
     if let Some(hint) = told.hint() {
         result = result.hint(hint);
+    }
+    if let Some(&ErrorPosition::Original(position)) = told.position() {
+        result = result.position(position as usize);
     }
     result
 }

@@ -11,7 +11,9 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::settings::Settings;
 use super::telling::Names;
-use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef};
+use super::{
+    Backlog, Notice, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef,
+};
 use crate::error::{Error, Result, sqlstate};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +136,7 @@ impl Source for BadRowPolicy {
         self.source.wait_for_data(from).await;
     }
 
-    fn take_notices(&self) -> Vec<String> {
+    fn take_notices(&self) -> Vec<Notice> {
         self.source.take_notices()
     }
 

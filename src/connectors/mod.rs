@@ -81,6 +81,32 @@ pub struct DeadLetter {
     pub error: String,
 }
 
+/// Something about a source that no batch may ever carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// A sentence.
+    pub text: String,
+    /// What was lost or skipped, if that is what it is about.
+    pub gap: Option<DataGap>,
+}
+
+/// A part of a source that was lost or skipped, and that some option says to go on without.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DataGap {
+    /// `clicks/3` of a broker, a path of a folder.
+    pub partition: String,
+    /// First position that is missing, if known.
+    pub from: Option<String>,
+    /// Position after the last that is missing, if known.
+    pub to: Option<String>,
+    /// Rows, if known.
+    pub rows: Option<u64>,
+    /// Bytes, if known.
+    pub bytes: Option<u64>,
+    /// The option that says to go on.
+    pub accepted_by: &'static str,
+}
+
 /// A piece of a range. Many pieces make a range; their order is the same at every read.
 #[derive(Debug, Clone)]
 pub struct SourceChunk {
@@ -155,9 +181,9 @@ pub trait Source: Send + Sync {
     /// The batch that ends at `offset` is durable: the source may forget what came before.
     async fn acknowledge(&self, batch_id: u64, offset: &SourceOffset) -> Result<()>;
 
-    /// Sentences about what happened to the source since they were last taken, such as records
-    /// that are lost or files that changed after they were read; each is given once.
-    fn take_notices(&self) -> Vec<String> {
+    /// What happened to the source since this was last asked, such as records that are lost or
+    /// files that changed after they were read; each is given once.
+    fn take_notices(&self) -> Vec<Notice> {
         Vec::new()
     }
 

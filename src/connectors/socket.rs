@@ -121,6 +121,8 @@ struct Endpoint {
     port: u16,
     format: FormatOptions,
     layout: Layout,
+    /// Bad lines are counted and their bytes not kept.
+    drops_bad_rows: bool,
 }
 
 impl Endpoint {
@@ -143,6 +145,16 @@ impl Endpoint {
             let name = column.metadata_from.as_deref().unwrap_or_default();
             return Err(super::unknown_metadata(&column.name, name, "socket", &[]));
         }
+        let drops_bad_rows = match settings.text("on_bad_row")?.as_deref() {
+            Some("fail") => {
+                return Err(Error::unsupported(
+                    "a socket stream cannot stop at a row that cannot be decoded",
+                )
+                .detail("What the server sent cannot be asked for again.")
+                .hint("Use on_bad_row = 'dead_letter' or 'drop'."));
+            }
+            policy => policy == Some("drop"),
+        };
         let format = FormatOptions::from_settings(&settings, || Some("text"))?;
         let schema = object.schema();
         let all: Vec<usize> = (0..schema.fields().len()).collect();
@@ -153,6 +165,7 @@ impl Endpoint {
             port,
             format,
             layout,
+            drops_bad_rows,
         })
     }
 
@@ -224,7 +237,7 @@ impl Receiver {
             _ = stop_asked(stopped) => return Ended::Stopped,
             connected = connecting => match connected {
                 Err(_) => return Ended::Failed(format!("could not connect to {address} in time")),
-                Ok(Err(e)) => return Ended::Failed(format!("could not connect to {address}: {e}")),
+                Ok(Err(e)) => return Ended::Failed(format!("could not connect to {address}: {}", words(&e))),
                 Ok(Ok(socket)) => socket,
             },
         };
@@ -299,7 +312,7 @@ impl Receiver {
         lines: &mut Lines,
         stopped: &mut watch::Receiver<bool>,
     ) -> Option<Ended> {
-        let (rows, letters) = match lines.take(&self.endpoint.layout) {
+        let (rows, mut letters) = match lines.take(&self.endpoint.layout) {
             Ok(taken) => taken,
             Err(e) => return Some(Ended::Failed(e.primary().to_owned())),
         };
@@ -317,6 +330,9 @@ impl Receiver {
                     return Some(Ended::Stopped);
                 }
             }
+        }
+        if self.endpoint.drops_bad_rows {
+            letters.iter_mut().for_each(|letter| letter.raw.clear());
         }
         self.tell_letters(&letters);
         let mut status = self.status.lock();
@@ -349,6 +365,15 @@ impl Receiver {
         transaction.append(self.relation, changes).await?;
         transaction.commit().await.map(drop)
     }
+}
+
+/// An error of the system without its number.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error ").next().unwrap_or_default();
+    text.strip_prefix("failed to lookup address information: ")
+        .unwrap_or(text)
+        .to_owned()
 }
 
 /// Resolves when the receiver shall stop, or its handle is gone.
@@ -403,7 +428,7 @@ async fn read_some<S: AsyncRead + Unpin>(
     match read {
         Ok(0) => Read::End,
         Ok(length) => Read::Bytes(length),
-        Err(e) => Read::Failed(format!("reading failed: {e}")),
+        Err(e) => Read::Failed(format!("reading failed: {}", words(&e))),
     }
 }
 

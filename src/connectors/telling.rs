@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::ConnectorEnvironment;
+use super::{ConnectorEnvironment, DataGap, Notice};
 use crate::sql::names::quote_identifier;
 
 /// Names for the statements in hints.
@@ -49,13 +49,26 @@ impl Names {
 
 /// Notices that wait to be taken; clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Notices(Arc<Mutex<Vec<String>>>);
+pub(super) struct Notices(Arc<Mutex<Vec<Notice>>>);
 
 impl Notices {
-    /// Adds one, and logs it. What nobody takes does not grow without bound.
-    pub fn tell(&self, notice: String) {
+    /// Adds one, and logs it.
+    pub fn tell(&self, text: String) {
+        self.add(Notice { text, gap: None });
+    }
+
+    /// As [`Self::tell`], of what was lost or skipped.
+    pub fn tell_gap(&self, text: String, gap: DataGap) {
+        self.add(Notice {
+            text,
+            gap: Some(gap),
+        });
+    }
+
+    /// What nobody takes does not grow without bound.
+    fn add(&self, notice: Notice) {
         const KEPT: usize = 1_000;
-        tracing::warn!("{notice}");
+        tracing::warn!("{}", notice.text);
         let mut waiting = self.0.lock();
         if waiting.len() < KEPT {
             waiting.push(notice);
@@ -63,7 +76,7 @@ impl Notices {
     }
 
     /// Takes all that wait, oldest first.
-    pub fn take(&self) -> Vec<String> {
+    pub fn take(&self) -> Vec<Notice> {
         std::mem::take(&mut *self.0.lock())
     }
 }

@@ -10,9 +10,9 @@ use super::DatabaseParts;
 use crate::catalog::Catalog;
 use crate::catalog::definition::{CatalogObject, PipelineDefinition};
 use crate::catalog::history::History;
-use crate::catalog::history::rows::{DeadLetterRow, EventRow};
-use crate::connectors::DeadLetter;
-use crate::engine::parts::{self, Binder, Definitions, Event};
+use crate::catalog::history::rows::{DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow};
+use crate::connectors::{DataGap, DeadLetter};
+use crate::engine::parts::{self, BatchPlace, Binder, Definitions, Event, ExpectationCount};
 use crate::error::Result;
 use crate::session::binding::ViewBinder;
 
@@ -132,6 +132,69 @@ impl parts::History for History {
             })
             .collect();
         logged("dead letters", History::record_dead_letters(self, &rows));
+    }
+
+    fn record_late_rows(
+        &self,
+        place: &BatchPlace<'_>,
+        watermark: Option<i64>,
+        rows: &[parts::LateRow],
+    ) {
+        let numbered = (0..).zip(rows);
+        let rows: Vec<_> = numbered
+            .map(|(row_number, late)| LateRow {
+                stream_name: place.name.to_owned(),
+                pipeline: place.pipeline.to_owned(),
+                batch_id: place.batch_id,
+                row_number,
+                event_time_at: late.event_time,
+                watermark_at: watermark,
+                row: late.row.clone(),
+            })
+            .collect();
+        logged("late rows", History::record_late_rows(self, &rows));
+    }
+
+    fn record_expectations(
+        &self,
+        place: &BatchPlace<'_>,
+        batch_at_us: i64,
+        counts: &[ExpectationCount],
+    ) {
+        let rows: Vec<_> = counts
+            .iter()
+            .map(|count| ExpectationRow {
+                stream_name: place.name.to_owned(),
+                expectation_name: count.name.clone(),
+                pipeline: place.pipeline.to_owned(),
+                batch_id: place.batch_id,
+                batch_started_at: batch_at_us,
+                num_passed_rows: count.passed,
+                num_failed_rows: count.failed,
+                num_dropped_rows: count.dropped,
+            })
+            .collect();
+        logged("expectations", History::record_expectations(self, &rows));
+    }
+
+    fn record_data_gaps(&self, place: &BatchPlace<'_>, gaps: &[(String, DataGap)]) {
+        let rows: Vec<_> = gaps
+            .iter()
+            .map(|(cause, gap)| DataGapRow {
+                stream_name: place.name.to_owned(),
+                pipeline: place.pipeline.to_owned(),
+                batch_id: place.batch_id,
+                recorded_at: self.clock().now_us(),
+                partition: gap.partition.clone(),
+                from_position: gap.from.clone(),
+                to_position: gap.to.clone(),
+                num_rows: gap.rows,
+                num_bytes: gap.bytes,
+                cause: cause.clone(),
+                accepted_by: gap.accepted_by.to_owned(),
+            })
+            .collect();
+        logged("data gaps", History::record_data_gaps(self, &rows));
     }
 
     fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Option<u64> {

@@ -24,12 +24,8 @@ pub fn evaluate_all(
     expressions.iter().map(|e| evaluate(e, rows)).collect()
 }
 
-/// Where a condition is true; NULL stays NULL, which a filter takes for false.
-pub fn evaluate_condition(
-    condition: &Arc<dyn PhysicalExpr>,
-    rows: &RecordBatch,
-) -> Result<BooleanArray> {
-    let mask = evaluate(condition, rows)?;
+/// Where a condition is true, of its values; NULL stays NULL, which a filter takes for false.
+pub fn as_condition(mask: &ArrayRef) -> Result<BooleanArray> {
     if mask.data_type() != &DataType::Boolean {
         return Err(Error::internal(format!(
             "a condition gave {} instead of boolean",

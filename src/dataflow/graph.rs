@@ -19,12 +19,15 @@ use datafusion::arrow::datatypes::SchemaRef;
 
 use super::change::ChangeBatch;
 use super::consolidate::{consolidate, under_schema};
+use super::late::LateBatch;
 use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorStatistics};
 use super::plan::{InputSpec, NodeKind, ViewPlan};
+use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
 use super::view_storage::{ViewContents, ViewStorage, count_table, rows_table};
 use crate::clock::ClockRef;
 use crate::error::{Error, Result};
+use crate::sql::names::quote_identifier;
 use crate::state::{Run, TableId};
 
 /// What a batch gave.
@@ -36,6 +39,11 @@ pub struct BatchResult {
     pub view_changes: BTreeMap<String, Vec<ChangeBatch>>,
     /// Rows dropped as late, by view.
     pub late_rows: BTreeMap<String, u64>,
+    /// Rows that came too late, as far as they are kept, by view.
+    pub late: BTreeMap<String, Vec<LateBatch>>,
+    /// Rows on which an expression failed and that the view's policy let pass, by view, with the
+    /// first error; a view without any has no entry.
+    pub error_rows: BTreeMap<String, (u64, Error)>,
     /// Rows of the changes, by view.
     pub output_rows: BTreeMap<String, u64>,
 }
@@ -264,6 +272,8 @@ impl Dataflow {
             run: Run::default(),
             view_changes: BTreeMap::new(),
             late_rows: BTreeMap::new(),
+            late: BTreeMap::new(),
+            error_rows: BTreeMap::new(),
             output_rows: BTreeMap::new(),
         };
         for index in 0..self.views.len() {
@@ -291,6 +301,14 @@ impl Dataflow {
             };
             result.output_rows.insert(name.clone(), output_rows);
             result.late_rows.insert(name.clone(), view.late_rows());
+            let operators = view.nodes.iter_mut().map(|node| &mut node.operator);
+            let late: Vec<_> = operators.flat_map(|o| o.take_late_rows()).collect();
+            if !late.is_empty() {
+                result.late.insert(name.clone(), late);
+            }
+            if let Some(errors) = view.error_rows() {
+                result.error_rows.insert(name.clone(), errors);
+            }
             if !changes.is_empty() {
                 result.view_changes.insert(name, changes);
             }
@@ -330,6 +348,15 @@ impl Dataflow {
                 storage.reset();
             }
             view.nodes.iter_mut().for_each(|node| node.operator.reset());
+        }
+    }
+
+    /// What a view's rows meet on which an expression fails. Between batches only.
+    pub fn set_on_row_error(&mut self, policy_of: impl Fn(&str) -> OnRowError) {
+        for view in &mut self.views {
+            let policy = policy_of(&view.plan.name);
+            let operators = view.nodes.iter_mut().map(|node| &mut node.operator);
+            operators.for_each(|operator| operator.set_on_row_error(policy));
         }
     }
 
@@ -394,8 +421,18 @@ impl Dataflow {
     }
 }
 
+/// The error with the view's name, and what helps where a row is to blame.
 fn named(view: &str, error: Error) -> Error {
-    error.context(format!("materialized view \"{view}\""))
+    let is_of_row = error.is_of_value() && error.hint_text().is_none();
+    let error = error.context(format!("materialized view \"{view}\""));
+    if !is_of_row {
+        return error;
+    }
+    let view = quote_identifier(view);
+    error.hint(format!(
+        "Mend the row, or leave such rows out with ALTER MATERIALIZED VIEW {view} \
+         SET (on_row_error = 'skip'); then START MATERIALIZED VIEW {view};"
+    ))
 }
 
 impl View {
@@ -587,6 +624,16 @@ impl View {
             .iter()
             .map(|node| node.operator.statistics().late_rows);
         late.sum()
+    }
+
+    fn error_rows(&self) -> Option<(u64, Error)> {
+        let mut all = OperatorStatistics::default();
+        for node in &self.nodes {
+            let of_node = node.operator.statistics();
+            all.error_rows += of_node.error_rows;
+            all.first_row_error = all.first_row_error.or(of_node.first_row_error);
+        }
+        Some((all.error_rows, all.first_row_error?))
     }
 }
 

@@ -20,6 +20,7 @@ pub mod expression;
 pub mod graph;
 pub mod join;
 pub mod keyed;
+pub mod late;
 pub mod measure;
 pub mod not_in;
 pub mod number;
@@ -27,6 +28,7 @@ pub mod operator;
 pub mod ordered;
 pub mod plan;
 pub mod recompute;
+pub mod row_errors;
 pub mod rows;
 pub mod session;
 pub mod set_operation;
@@ -44,6 +46,8 @@ pub mod testing;
 mod tests;
 #[cfg(test)]
 mod tests_operators;
+#[cfg(test)]
+mod tests_row_errors;
 #[cfg(test)]
 mod tests_time;
 #[cfg(test)]

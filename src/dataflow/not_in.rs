@@ -18,9 +18,9 @@ use super::bag::{Bag, ByteRows, SettledRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::expression::evaluate;
 use super::keyed::{KeyedReader, changed_keys, each_around, encode_key, split_key, weights_around};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{KeyCodec, RowCodec, rebatch};
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -60,6 +60,8 @@ pub struct NotIn {
     /// number of right rows, and of those with a NULL, under one key each
     totals: Bag,
     numbers: BatchNumbers,
+    /// Of the values of either side.
+    errors: [RowErrors; 2],
 }
 
 /// Keys in `totals`.
@@ -83,6 +85,7 @@ impl NotIn {
             right: bag("right"),
             totals: bag("totals"),
             numbers: BatchNumbers::default(),
+            errors: Default::default(),
             spec,
         })
     }
@@ -271,6 +274,12 @@ impl Operator for NotIn {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        for errors in &mut self.errors {
+            errors.set_policy(policy);
+        }
+    }
+
     fn push(
         &mut self,
         port: usize,
@@ -279,8 +288,9 @@ impl Operator for NotIn {
         _out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
-        let values = evaluate(&self.spec.keys[port], change.rows())?;
-        let keys = self.keys.encode(&[values])?;
+        let expression = std::slice::from_ref(&self.spec.keys[port]);
+        let (change, values) = self.errors[port].evaluate(expression, change)?;
+        let keys = self.keys.encode(&values)?;
         if port == 0 {
             let rows = self.codec.encode(change.rows())?;
             let mut key = Vec::new();
@@ -303,6 +313,7 @@ impl Operator for NotIn {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.errors.iter_mut().try_for_each(RowErrors::settle)?;
         let changed = self.left.settle(&context.snapshot)?;
         self.right.settle(&context.snapshot)?;
         self.totals.settle(&context.snapshot)?;
@@ -341,6 +352,7 @@ impl Operator for NotIn {
         for bag in [&mut self.left, &mut self.right, &mut self.totals] {
             bag.reset();
         }
+        self.errors.iter_mut().for_each(RowErrors::reset);
         self.numbers = BatchNumbers::default();
     }
 
@@ -348,6 +360,9 @@ impl Operator for NotIn {
         let mut statistics = self.numbers.get();
         self.left.add_statistics(&mut statistics);
         self.right.add_statistics(&mut statistics);
+        for errors in &self.errors {
+            errors.add_statistics(&mut statistics);
+        }
         statistics
     }
 }

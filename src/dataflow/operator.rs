@@ -14,7 +14,9 @@
 use std::sync::Arc;
 
 use crate::dataflow::change::ChangeBatch;
-use crate::error::Result;
+use crate::dataflow::late::LateBatch;
+use crate::dataflow::row_errors::OnRowError;
+use crate::error::{Error, Result};
 use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
 
 /// What is fixed for one batch.
@@ -34,7 +36,7 @@ pub struct BatchContext {
 }
 
 /// Numbers an operator gives after a batch; totals are as of the batch, the others of this batch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct OperatorStatistics {
     /// Rows kept in state.
     pub state_rows: u64,
@@ -46,6 +48,10 @@ pub struct OperatorStatistics {
     pub memory_bytes: u64,
     /// Rows dropped as late in this batch, in input rows.
     pub late_rows: u64,
+    /// Rows on which an expression failed in this batch, and that did not fail the batch.
+    pub error_rows: u64,
+    /// The error of the first of them.
+    pub first_row_error: Option<Error>,
     /// Rows that came in, in this batch.
     pub input_rows: u64,
     /// Rows that went out, in this batch.
@@ -73,6 +79,11 @@ pub struct OperatorDescription {
 pub trait Operator: Send {
     /// For people.
     fn describe(&self) -> OperatorDescription;
+
+    /// What a row meets on which one of its expressions cannot be computed; told between batches.
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        let _ = policy;
+    }
 
     /// Takes one change on an input port (0-based); appends what it can already emit to `out`.
     fn push(
@@ -127,6 +138,11 @@ pub trait Operator: Send {
 
     /// All state tables it may write, so that dropping a view can drop its state.
     fn state_tables(&self) -> Vec<TableId> {
+        Vec::new()
+    }
+
+    /// Rows of this batch that came too late, as far as they are kept; each is given once.
+    fn take_late_rows(&mut self) -> Vec<LateBatch> {
         Vec::new()
     }
 

@@ -22,8 +22,8 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use super::aggregate::EventTimeGroup;
 use super::bag::{Bag, SettledRows};
 use super::change::ChangeBatch;
-use super::expression::{evaluate, evaluate_all};
 use super::operator::BatchContext;
+use super::row_errors::RowErrors;
 use super::rows::{KeyCodec, RowCodec, without_negative_zero};
 use crate::error::Result;
 
@@ -58,9 +58,13 @@ pub struct EntryParts<'a> {
 #[derive(Debug)]
 pub struct OrderedEncoding {
     spec: OrderedSpec,
+    /// The expressions of group and order.
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
     groups: KeyCodec,
     order: Option<RowConverter>,
     codec: RowCodec,
+    /// Rows on which one of them cannot be computed.
+    pub errors: RowErrors,
 }
 
 /// The entries, kept in the state store.
@@ -91,7 +95,10 @@ impl OrderedEncoding {
                 ))
             })
             .collect::<Result<Vec<_>>>()?;
+        let order = spec.order.iter().map(|sort| &sort.expr);
         Ok(Self {
+            expressions: spec.group.iter().chain(order).cloned().collect(),
+            errors: RowErrors::default(),
             groups: KeyCodec::new(types)?,
             order: match fields.is_empty() {
                 true => None,
@@ -110,24 +117,20 @@ impl OrderedEncoding {
     /// Calls `take` with group, rest of the entry and weight of each row of a change; the number
     /// of rows that were late, and so left out.
     pub fn each(
-        &self,
+        &mut self,
         change: &ChangeBatch,
         context: &BatchContext,
         mut take: impl FnMut(&[u8], &[u8], i64),
     ) -> Result<u64> {
-        let groups = evaluate_all(&self.spec.group, change.rows())?;
-        let late = self.late_rows(&groups, change, context)?;
+        let (change, mut groups) = self.errors.evaluate(&self.expressions, change.clone())?;
+        let orders = groups.split_off(self.spec.group.len());
+        let late = self.late_rows(&groups, &orders, context)?;
         let groups = self.groups.encode(&groups)?;
         let rows = self.codec.encode(change.rows())?;
         let orders = match &self.order {
             None => None,
             Some(converter) => {
-                let columns = self
-                    .spec
-                    .order
-                    .iter()
-                    .map(|sort| Ok(without_negative_zero(&evaluate(&sort.expr, change.rows())?)))
-                    .collect::<Result<Vec<ArrayRef>>>()?;
+                let columns: Vec<ArrayRef> = orders.iter().map(without_negative_zero).collect();
                 Some(converter.convert_columns(&columns)?)
             }
         };
@@ -155,7 +158,7 @@ impl OrderedEncoding {
     fn late_rows(
         &self,
         groups: &[ArrayRef],
-        change: &ChangeBatch,
+        orders: &[ArrayRef],
         context: &BatchContext,
     ) -> Result<Option<BooleanArray>> {
         let Some(watermark) = context.watermark else {
@@ -172,8 +175,7 @@ impl OrderedEncoding {
             return Ok(Some(behind(&groups[time.group_index], time.end_offset)?));
         }
         if let Some(offset) = self.spec.order_closes_after {
-            let times = evaluate(&self.spec.order[0].expr, change.rows())?;
-            return Ok(Some(behind(&times, offset)?));
+            return Ok(Some(behind(&orders[0], offset)?));
         }
         Ok(None)
     }

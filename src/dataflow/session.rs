@@ -27,6 +27,7 @@ use super::expression::evaluate;
 use super::keyed::{KeyedReader, each_around};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
+use super::row_errors::OnRowError;
 use super::rows::rebatch;
 use crate::error::{Error, Result};
 use crate::sql::sessions::{end_of, goes_on};
@@ -304,6 +305,10 @@ impl Operator for Session {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.rows.encoding.errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         _port: usize,
@@ -320,6 +325,7 @@ impl Operator for Session {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.rows.encoding.errors.settle()?;
         self.forget_closed(context)?;
         let closed = self.closed_to(context);
         let changes: Arc<SettledRows> = self.rows.bag.settle(&context.snapshot)?;
@@ -372,6 +378,7 @@ impl Operator for Session {
 
     fn reset(&mut self) {
         self.rows.bag.reset();
+        self.rows.encoding.errors.reset();
         if let Some(ends) = &mut self.ends {
             ends.reset();
         }
@@ -381,6 +388,7 @@ impl Operator for Session {
     fn statistics(&self) -> OperatorStatistics {
         let mut statistics = self.numbers.get();
         self.rows.bag.add_statistics(&mut statistics);
+        self.rows.encoding.errors.add_statistics(&mut statistics);
         statistics
     }
 }

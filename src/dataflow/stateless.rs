@@ -4,21 +4,27 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
+use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::expression::{evaluate_all, evaluate_condition};
+use super::expression::as_condition;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::{OnRowError, RowErrors};
 use super::rows::rebatch;
 use crate::error::Result;
 
 /// Does one thing to every change.
 pub trait Transform: Send {
-    /// The change that goes on; may be empty.
-    fn apply(&self, change: ChangeBatch) -> Result<ChangeBatch>;
+    /// What is computed of every row before [`Self::apply`].
+    fn expressions(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &[]
+    }
+
+    /// The change that goes on; may be empty. `columns` are the values of [`Self::expressions`].
+    fn apply(&self, change: ChangeBatch, columns: Vec<ArrayRef>) -> Result<ChangeBatch>;
 }
 
 /// A stateless operator: a transform and what is said of it.
@@ -27,6 +33,7 @@ pub struct Stateless<T> {
     kind: &'static str,
     detail: String,
     numbers: BatchNumbers,
+    errors: RowErrors,
 }
 
 impl<T: Transform> Stateless<T> {
@@ -37,6 +44,7 @@ impl<T: Transform> Stateless<T> {
             kind,
             detail,
             numbers: BatchNumbers::default(),
+            errors: RowErrors::default(),
         }
     }
 }
@@ -52,6 +60,10 @@ impl<T: Transform> Operator for Stateless<T> {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         _port: usize,
@@ -61,7 +73,8 @@ impl<T: Transform> Operator for Stateless<T> {
     ) -> Result<()> {
         let numbers = self.numbers.of(context);
         numbers.input_rows += change.num_rows() as u64;
-        let result = self.transform.apply(change)?;
+        let (change, columns) = self.errors.evaluate(self.transform.expressions(), change)?;
+        let result = self.transform.apply(change, columns)?;
         numbers.output_rows += result.num_rows() as u64;
         if !result.is_empty() {
             out.push(result);
@@ -71,15 +84,18 @@ impl<T: Transform> Operator for Stateless<T> {
 
     fn finish(&mut self, context: &BatchContext, _out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
-        Ok(())
+        self.errors.settle()
     }
 
     fn reset(&mut self) {
         self.numbers = BatchNumbers::default();
+        self.errors.reset();
     }
 
     fn statistics(&self) -> OperatorStatistics {
-        self.numbers.get()
+        let mut statistics = self.numbers.get();
+        self.errors.add_statistics(&mut statistics);
+        statistics
     }
 }
 
@@ -90,8 +106,12 @@ pub struct Filter {
 }
 
 impl Transform for Filter {
-    fn apply(&self, change: ChangeBatch) -> Result<ChangeBatch> {
-        let mask = evaluate_condition(&self.condition, change.rows())?;
+    fn expressions(&self) -> &[Arc<dyn PhysicalExpr>] {
+        std::slice::from_ref(&self.condition)
+    }
+
+    fn apply(&self, change: ChangeBatch, columns: Vec<ArrayRef>) -> Result<ChangeBatch> {
+        let mask = as_condition(&columns[0])?;
         if mask.null_count() == 0 && mask.true_count() == change.num_rows() {
             return Ok(change);
         }
@@ -108,8 +128,11 @@ pub struct Project {
 }
 
 impl Transform for Project {
-    fn apply(&self, change: ChangeBatch) -> Result<ChangeBatch> {
-        let columns = evaluate_all(&self.expressions, change.rows())?;
+    fn expressions(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.expressions
+    }
+
+    fn apply(&self, change: ChangeBatch, columns: Vec<ArrayRef>) -> Result<ChangeBatch> {
         let rows = rebatch(&self.schema, columns, change.num_rows())?;
         Ok(change.with_rows(rows))
     }
@@ -123,7 +146,7 @@ pub struct Pass {
 }
 
 impl Transform for Pass {
-    fn apply(&self, change: ChangeBatch) -> Result<ChangeBatch> {
+    fn apply(&self, change: ChangeBatch, _columns: Vec<ArrayRef>) -> Result<ChangeBatch> {
         super::consolidate::under_schema(change, &self.schema)
     }
 }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use datafusion::physical_expr::PhysicalExpr;
 
@@ -20,8 +20,8 @@ use super::bag::{Bag, ByteRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::expression::evaluate;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{EncodedRows, RowCodec};
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -95,6 +95,8 @@ pub struct TemporalFilter {
     /// The next time at which a row comes or goes; the outer `None`: not looked up yet.
     due_us: Option<Option<i64>>,
     numbers: BatchNumbers,
+    /// Of the rows' times.
+    errors: RowErrors,
 }
 
 /// A time so that its bytes compare as it does.
@@ -117,15 +119,15 @@ impl TemporalFilter {
             live: Bag::new(&format!("{name}/live")),
             due_us: None,
             numbers: BatchNumbers::default(),
+            errors: RowErrors::default(),
             spec,
         })
     }
 
     /// From when until when each row is in; a row with a NULL time never is.
-    fn times(&self, rows: &RecordBatch) -> Result<Vec<(i64, i64)>> {
-        let mut times = vec![(i64::MIN, i64::MAX); rows.num_rows()];
-        for (bound, time) in &self.spec.bounds {
-            let column = evaluate(time, rows)?;
+    fn times(&self, columns: &[ArrayRef], rows: usize) -> Vec<(i64, i64)> {
+        let mut times = vec![(i64::MIN, i64::MAX); rows];
+        for ((bound, _), column) in self.spec.bounds.iter().zip(columns) {
             let column = column.as_primitive::<TimestampMicrosecondType>();
             for (index, (from, until)) in times.iter_mut().enumerate() {
                 if column.is_null(index) {
@@ -136,7 +138,7 @@ impl TemporalFilter {
                 (*from, *until) = ((*from).max(first), (*until).min(end));
             }
         }
-        Ok(times)
+        times
     }
 
     /// Keeps a row that is in until its time is over.
@@ -221,6 +223,10 @@ impl Operator for TemporalFilter {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         _port: usize,
@@ -228,7 +234,11 @@ impl Operator for TemporalFilter {
         context: &BatchContext,
         out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
-        let times = self.times(change.rows())?;
+        let times = self.spec.bounds.iter().map(|(_, time)| Arc::clone(time));
+        let times: Vec<_> = times.collect();
+        let input_rows = change.num_rows() as u64;
+        let (change, columns) = self.errors.evaluate(&times, change)?;
+        let times = self.times(&columns, change.num_rows());
         let now = context.now_us;
         let rows: EncodedRows = self.codec.encode(change.rows())?;
         let mut is_in = Vec::with_capacity(times.len());
@@ -244,7 +254,7 @@ impl Operator for TemporalFilter {
         }
         let going = change.filter(&is_in.into())?;
         let numbers = self.numbers.of(context);
-        numbers.input_rows += change.num_rows() as u64;
+        numbers.input_rows += input_rows;
         numbers.output_rows += going.num_rows() as u64;
         if !going.is_empty() {
             out.push(going);
@@ -253,6 +263,7 @@ impl Operator for TemporalFilter {
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.errors.settle()?;
         let mut going = Going::default();
         self.let_in(context, &mut going)?;
         self.let_out(context, &mut going)?;
@@ -289,6 +300,7 @@ impl Operator for TemporalFilter {
         self.waiting.reset();
         self.live.reset();
         self.due_us = None;
+        self.errors.reset();
         self.numbers = BatchNumbers::default();
     }
 
@@ -301,6 +313,7 @@ impl Operator for TemporalFilter {
         let mut statistics = self.numbers.get();
         self.waiting.add_statistics(&mut statistics);
         self.live.add_statistics(&mut statistics);
+        self.errors.add_statistics(&mut statistics);
         statistics
     }
 }

@@ -22,6 +22,7 @@ use super::consolidate::consolidate;
 use super::graph::{BatchResult, Dataflow};
 use super::operator::BatchContext;
 use super::plan::{InputProperties, ViewPlan, ViewRequest, plan_view};
+use super::row_errors::OnRowError;
 use super::rows::RowCodec;
 use crate::catalog::definition::EmitMode;
 use crate::error::Result;
@@ -87,6 +88,8 @@ pub struct Harness {
     pub watermark: Option<i64>,
     /// Time of the next batches, microseconds since the epoch.
     pub now_us: i64,
+    /// What failing rows meet, in views planned from now on and in all batches.
+    pub on_row_error: OnRowError,
 }
 
 fn session() -> SessionContext {
@@ -140,6 +143,7 @@ impl Harness {
             last_run: Arc::default(),
             watermark: None,
             now_us: 0,
+            on_row_error: OnRowError::default(),
         }
     }
 
@@ -202,6 +206,7 @@ impl Harness {
             state: &state,
             inputs: &inputs,
             emit,
+            on_row_error: self.on_row_error,
         })
     }
 
@@ -222,6 +227,12 @@ impl Harness {
     pub fn view(&mut self, name: &str, sql: &str) {
         let plan = self.plan(name, sql, EmitMode::OnUpdate).unwrap();
         self.add(name, sql, plan);
+    }
+
+    /// Adds a view that must answer what another query does.
+    pub fn view_answering(&mut self, name: &str, sql: &str, answer: &str) {
+        let plan = self.plan(name, sql, EmitMode::OnUpdate).unwrap();
+        self.add(name, answer, plan);
     }
 
     /// Adds a planned view.
@@ -261,6 +272,8 @@ impl Harness {
     /// As [`Self::batch`]; a failed batch leaves no trace.
     pub fn try_batch(&mut self, changes: Vec<(&str, ChangeBatch)>) -> Result<BatchResult> {
         let context = self.batch_context();
+        let policy = self.on_row_error;
+        self.dataflow.set_on_row_error(|_| policy);
         let mut result = match self.run(&changes, &context) {
             Ok(result) => result,
             Err(error) => {

@@ -7,7 +7,7 @@ use crate::error::sqlstate;
 use crate::state::TableId;
 
 fn check(queries: &[&str]) {
-    for seed in 0..2 {
+    for seed in crate::soak::seeds(0..2) {
         check_queries(queries, true, seed);
         check_queries(queries, false, seed + 100);
     }

@@ -101,7 +101,7 @@ impl<'a> List<'a> {
 }
 
 impl Transform for Unnest {
-    fn apply(&self, change: ChangeBatch) -> Result<ChangeBatch> {
+    fn apply(&self, change: ChangeBatch, _columns: Vec<ArrayRef>) -> Result<ChangeBatch> {
         if self.lists.is_empty() {
             let columns = self.spread_structs(change.rows().columns().to_vec());
             let rows = rebatch(&self.schema, columns, change.num_rows())?;
@@ -201,7 +201,7 @@ mod tests {
             null_handling: handling,
             schema: output,
         };
-        let result = unnest.apply(change).unwrap();
+        let result = unnest.apply(change, Vec::new()).unwrap();
         let values = result.rows().column(0).as_primitive::<Int64Type>();
         let keys = result.rows().column(1).as_primitive::<Int64Type>();
         (

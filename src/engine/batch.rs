@@ -21,11 +21,13 @@ use super::feeding::{Intake, feed_all, work};
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
+use super::shared::Doing;
 use crate::checkpoint::OffsetEntry;
 use crate::connectors::Delivery;
 use crate::crash_point::crash_point;
 use crate::dataflow::graph::BatchResult;
 use crate::dataflow::operator::BatchContext;
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Chunks that may wait between reading and computing: enough to overlap them, few enough to bound memory.
@@ -38,6 +40,8 @@ pub(super) enum BatchOutcome {
     Committed,
     /// Nothing is there.
     Idle,
+    /// A planned batch failed on a row and is planned anew: look again at once.
+    Unplanned,
 }
 
 impl Pipeline {
@@ -59,8 +63,9 @@ impl Pipeline {
         let planned = opened.replay.front().cloned();
         let replayed = planned.is_some();
         if !replayed {
-            opened.look_for_data(&self.parts).await;
+            opened.look_for_data(&self.parts, &self.receivers).await;
             opened.stop_for_broken_source()?;
+            self.tell_sources();
         }
         watch.lap(|p| &mut p.latest_offset);
 
@@ -105,7 +110,10 @@ impl Pipeline {
             let opened = self.opened.as_mut().expect("a running pipeline is open");
             opened.replay.push_front(entry.clone());
         }
-        let (result, intake) = computed?;
+        let (result, mut intake) = match computed {
+            Ok(computed) => computed,
+            Err(e) => return self.unplan(&entry, e, replayed),
+        };
         watch.lap(|p| &mut p.wal_commit);
         crash_point("after_offsets");
         // Nothing of this batch goes out before the last one is durable.
@@ -117,21 +125,28 @@ impl Pipeline {
         }
         watch.lap(|p| &mut p.add_batch);
         crash_point("after_sinks");
+        // Whatever comes now, the batch runs again as it is: what is told of it stays true.
+        self.tell_rows(&entry, &result, &intake);
+        intake.dead_letters += self.receivers_letters();
+        self.beat(Doing::Committing);
         self.start_commit(entry, result, &intake, watch, replayed)?;
         Ok(BatchOutcome::Committed)
     }
 
-    /// Writes what the sources noticed (changed, missing or skipped files, lost records) as events.
-    pub(super) fn tell_notices(&self) {
-        let Some(opened) = &self.opened else { return };
-        for slot in &opened.slots {
-            let notices = slot.source.take_notices();
-            if !notices.is_empty() {
-                self.event(
-                    "noticed",
-                    serde_json::json!({ "source": slot.relation, "notices": notices }),
-                );
-            }
+    /// What an error of the computation leaves of the planned batch. One that was planned before
+    /// this try is planned anew at once: the row may be mended by now.
+    fn unplan(&mut self, entry: &OffsetEntry, e: Error, replayed: bool) -> Result<BatchOutcome> {
+        let opened = self.opened.as_mut().expect("a running pipeline is open");
+        let planned = opened.replay.len();
+        if !decide::may_plan_anew(&e, entry.batch_id, opened.newest_commit, planned) {
+            return Err(e);
+        }
+        opened.replay.clear();
+        opened.failed_on_row = true;
+        if replayed {
+            Ok(BatchOutcome::Unplanned)
+        } else {
+            Err(e)
         }
     }
 
@@ -158,8 +173,14 @@ impl Pipeline {
                 // Commits of other relations are no reason for a batch.
                 continue;
             }
-            let told = super::settings::stricter(slot.limits, self.settings.limits);
-            let limits = super::settings::stricter(told, of_memory);
+            let stricter = super::settings::stricter;
+            let limits = if opened.failed_on_row && !slot.source.is_append_only() {
+                of_memory
+            } else {
+                let told = stricter(slot.limits, self.settings.limits);
+                let paced = stricter(told, opened.pace.limits(opened.slots.len() as u64));
+                stricter(paced, of_memory)
+            };
             let range = slot
                 .source
                 .plan_range(batch_id, &slot.position, latest, &limits)
@@ -180,7 +201,7 @@ impl Pipeline {
             batch_at_us,
             watermarks_us: opened.event_time_max.clone(),
             watermark,
-            settings: BTreeMap::new(),
+            settings: self.views.iter().filter_map(row_policy_setting).collect(),
             sources,
         }))
     }
@@ -197,6 +218,11 @@ impl Pipeline {
             .take()
             .ok_or_else(|| Error::internal("the dataflow is gone"))?
             .into_inner();
+        dataflow.set_on_row_error(|view| {
+            let name = entry.settings.get(&row_policy_key(view));
+            name.and_then(|name| OnRowError::from_name(name))
+                .unwrap_or_default()
+        });
         let sinks = &self.sinks;
         self.shared
             .begin_batch(entry.batch_id, &mut dataflow, |view| {
@@ -215,7 +241,7 @@ impl Pipeline {
         let mut intake = Intake::default();
         let read = feed_all(
             opened,
-            &self.shared.name,
+            &self.shared,
             &self.parts,
             entry,
             skew_us,
@@ -224,6 +250,7 @@ impl Pipeline {
             watch,
         )
         .await;
+        self.beat(Doing::Computing);
         // Dropping the sender without the end mark makes the worker give the batch up.
         if read.is_ok() {
             sender.send(None).await.ok();
@@ -251,6 +278,7 @@ impl Pipeline {
         result: &BatchResult,
         replayed: bool,
     ) -> Result<()> {
+        self.beat(Doing::Delivering);
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let delivery = Delivery {
             pipeline_id: self.shared.id,
@@ -309,7 +337,8 @@ impl Pipeline {
                 .map(|t| Duration::from_micros(entry.batch_at_us.saturating_sub(t).max(0) as u64)),
             expectation_failed_rows: counts
                 .clone()
-                .flat_map(|c| c.failed_expectations.values())
+                .flat_map(|c| c.expectations.values())
+                .map(|counts| counts.failed)
                 .sum(),
             dead_letter_rows: intake.dead_letters,
             state_disk_bytes: opened.state.stats().disk_bytes,
@@ -348,6 +377,10 @@ impl Pipeline {
                 .get(&view.object.name)
                 .copied()
                 .unwrap_or(0);
+            if let Some((rows, error)) = result.error_rows.get(&view.object.name) {
+                f.error_rows = *rows;
+                f.error = Some(error.clone());
+            }
             f.late_rows = result
                 .late_rows
                 .get(&view.object.name)
@@ -366,6 +399,18 @@ impl Pipeline {
         }
         figures
     }
+}
+
+/// The offset log's name for a view's policy for failing rows.
+fn row_policy_key(view: &str) -> String {
+    format!("on_row_error.{view}")
+}
+
+/// What the offset log says of a view's policy, so that a batch that runs again meets the same.
+fn row_policy_setting(view: &super::pipeline::ViewEntry) -> Option<(String, String)> {
+    let policy = super::planning::row_policy(&view.object);
+    let is_default = policy == OnRowError::default();
+    (!is_default).then(|| (row_policy_key(&view.object.name), policy.name().to_owned()))
 }
 
 impl Opened {
@@ -410,6 +455,7 @@ impl Opened {
             .iter()
             .filter_map(|slot| {
                 let delay = slot.watermark.as_ref()?.delay_us;
+                let idle_us = slot.idle_timeout_us.or(idle_us);
                 let since = slot.last_data_at_us.unwrap_or(self.opened_at_us);
                 Some(WatermarkInput {
                     event_time_max: self.event_time_max.get(&slot.relation).copied(),

@@ -1,6 +1,8 @@
 //! What a pipeline tells: its status rows, kept where anyone reads them without asking its task.
 
+use super::opening::{FillInput, Opened};
 use super::pipeline::Pipeline;
+use super::shared::Doing;
 use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
 };
@@ -15,16 +17,40 @@ impl Pipeline {
         }
         self.refresh_board();
         self.shared.status.send_replace(status);
+        self.beat(Doing::Waiting);
+    }
+
+    /// Says that the pipeline gets on, and with what.
+    pub(super) fn beat(&self, doing: Doing) {
+        self.shared.beat(doing, self.parts.clock.now_us());
     }
 
     /// Tells that a batch runs.
     pub(super) fn tell_active(&mut self, entry: &OffsetEntry) {
-        let filling = self.opened.as_ref().is_some_and(|o| !o.unfilled.is_empty());
-        let status = if filling { "catching up" } else { "running" };
+        let Some(opened) = &self.opened else { return };
+        let planned = opened.planned_rows(entry);
+        let waiting = opened
+            .slots
+            .iter()
+            .map(|s| s.backlog.rows)
+            .sum::<Option<u64>>();
+        let is_behind = waiting > planned && planned.is_some();
+        let is_catching_up = is_behind || !opened.unfilled.is_empty();
+        let status = if is_catching_up {
+            "catching up"
+        } else {
+            "running"
+        };
         if self.status != status {
             self.tell(status);
         }
+        self.beat(Doing::Reading);
         let mut board = self.shared.board.lock();
+        if !std::mem::replace(&mut self.is_catching_up, is_catching_up) {
+            board.progress.rows_done = 0;
+        }
+        let rows_left = planned.map(|planned| planned.max(waiting.unwrap_or(0)));
+        board.progress.rows_total = rows_left.map(|left| board.progress.rows_done + left);
         for query in board.queries.values_mut() {
             query.is_trigger_active = true;
             query.is_data_available = true;
@@ -185,5 +211,24 @@ impl Pipeline {
             }
             .to_owned(),
         })
+    }
+}
+
+impl Opened {
+    /// Rows that the batch takes from its sources and that its new views are filled with, where
+    /// the sources can tell.
+    fn planned_rows(&self, entry: &OffsetEntry) -> Option<u64> {
+        let planned = self.slots.iter().filter_map(|slot| {
+            let range = entry.sources.get(&slot.relation)?;
+            Some(slot.source.backlog(&range.start, &range.end).rows)
+        });
+        let fills = self.fills.iter().map(|(_, fill)| match fill {
+            FillInput::Stored { .. } => None,
+            FillInput::Source { name } => {
+                let slot = self.slots.iter().find(|slot| slot.relation == *name)?;
+                slot.source.backlog(&slot.initial, &slot.position).rows
+            }
+        });
+        planned.chain(fills).sum()
     }
 }

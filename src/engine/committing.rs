@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
@@ -27,6 +28,9 @@ use crate::dataflow::graph::BatchResult;
 use crate::error::{Error, Result};
 use crate::state::{Run, StateSnapshot};
 
+/// Bytes of changes after which the state is persisted before its time.
+const UNPERSISTED_BYTES_MAX: usize = 64 << 20;
+
 /// A batch whose commit is being written.
 pub(super) struct Committing {
     task: JoinHandle<Result<Written>>,
@@ -36,6 +40,34 @@ pub(super) struct Committing {
     view_changes: BTreeMap<String, Vec<ChangeBatch>>,
     /// Views that the batch holds.
     filled: BTreeSet<String>,
+    /// Rows and bytes that it took in.
+    taken: (u64, u64),
+}
+
+/// The changes of committed batches that the checkpoint's state does not have yet: the offset log
+/// gives them again after a restart.
+#[derive(Default)]
+pub(super) struct Unpersisted {
+    runs: Vec<Arc<Run>>,
+    bytes: usize,
+    /// When the oldest was added.
+    since: Option<Duration>,
+}
+
+impl Unpersisted {
+    /// Adds a batch's changes. What is to be persisted now: all, once `interval` has passed since
+    /// the oldest or they take too much memory, else nothing. Without an interval each batch is.
+    fn add(&mut self, run: Arc<Run>, interval: Option<Duration>, now: Duration) -> Vec<Arc<Run>> {
+        self.bytes += run.bytes();
+        self.runs.push(run);
+        let since = *self.since.get_or_insert(now);
+        let may_wait = interval.is_some_and(|interval| now < since + interval);
+        if may_wait && self.bytes < UNPERSISTED_BYTES_MAX {
+            return Vec::new();
+        }
+        let all = std::mem::take(self);
+        all.runs
+    }
 }
 
 /// What the task that writes a commit knows at its end.
@@ -48,7 +80,8 @@ struct Written {
 /// What is written.
 struct CommitWork {
     checkpoint: Arc<Checkpoint>,
-    run: Arc<Run>,
+    /// The changes since the state was last persisted, oldest first; empty: not yet.
+    runs: Vec<Arc<Run>>,
     commit: CommitEntry,
     figures: BatchFigures,
     watch: Stopwatch,
@@ -59,14 +92,14 @@ impl CommitWork {
     /// Makes the batch durable: state and manifest, then the commit entry.
     async fn write(mut self) -> Result<Written> {
         let batch_id = self.commit.batch_id;
-        let state = PendingState::encode(batch_id, &self.run);
+        let state = one_of(&self.runs).map(|run| PendingState::encode(batch_id, &run));
         self.watch.lap(|p| &mut p.state_commit);
-        self.figures.checkpoint_bytes = state.bytes();
+        self.figures.checkpoint_bytes = state.as_ref().map_or(0, PendingState::bytes);
         // The commit's own time is not known before it is written; the metrics log gets the
         // measured figures later, and these only if the process ends in between.
         self.commit.metrics = metrics_rows(&self.figures, &self.watch.phases, &self.views);
         self.checkpoint
-            .commit_batch(Some(&state), &self.commit)
+            .commit_batch(state.as_ref(), &self.commit)
             .await?;
         self.watch.lap(|p| &mut p.commit_offsets);
         crash_point("after_commit");
@@ -75,6 +108,18 @@ impl CommitWork {
             watch: self.watch,
             views: self.views,
         })
+    }
+}
+
+/// The runs as one.
+fn one_of(runs: &[Arc<Run>]) -> Option<Arc<Run>> {
+    match runs {
+        [] => None,
+        [run] => Some(Arc::clone(run)),
+        runs => {
+            let newest_first: Vec<&Run> = runs.iter().rev().map(AsRef::as_ref).collect();
+            Some(Arc::new(Run::merge(&newest_first, false)))
+        }
     }
 }
 
@@ -98,6 +143,11 @@ impl Pipeline {
             run, view_changes, ..
         } = result;
         let run = Arc::new(run);
+        // What a new view or sink got is not to be computed again: another batch would fill it.
+        let must_persist = !opened.fills.is_empty() || self.sinks.iter().any(|s| s.is_new);
+        let interval = self.settings.checkpoint_interval.filter(|_| !must_persist);
+        let now = self.parts.clock.monotonic();
+        let runs = opened.unpersisted.add(Arc::clone(&run), interval, now);
         // From here on memory is ahead of the disk: an error means to open anew.
         opened.commit_started = true;
         opened
@@ -117,7 +167,7 @@ impl Pipeline {
         );
         let work = CommitWork {
             checkpoint: Arc::clone(&opened.checkpoint),
-            run,
+            runs,
             commit,
             figures,
             watch,
@@ -128,6 +178,10 @@ impl Pipeline {
             entry,
             view_changes,
             filled,
+            taken: (
+                intake.per_relation.values().map(|c| c.rows).sum(),
+                intake.bytes,
+            ),
             task: tokio::spawn(work.write()),
         });
         Ok(())
@@ -177,6 +231,10 @@ impl Pipeline {
         // From here on the batch is a fact: nothing below may fail it.
         opened.commit_started = false;
         opened.state.confirm(batch_id);
+        if let Some(target) = self.settings.max_batch_duration {
+            let duration = written.watch.phases.total();
+            opened.pace.learn(committing.taken, duration, target);
+        }
         for sink in &mut self.sinks {
             sink.is_new = false;
         }

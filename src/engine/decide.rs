@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::connectors::ReadLimits;
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, ErrorKind, sqlstate};
 
 /// When a pipeline starts its next batch.
@@ -60,6 +61,28 @@ pub fn retry_status(error: &Error) -> &'static str {
     }
 }
 
+/// Whether a pipeline that should be getting on has not for longer than it may. One that waits for
+/// its trigger, its source or a user is silent by right.
+pub fn is_stalled(status: &str, silent_us: i64, stall_timeout_us: i64) -> bool {
+    matches!(status, "running" | "catching up") && silent_us > stall_timeout_us
+}
+
+/// How much (rows or bytes) the next batch may take so that it ends within `target`, given what
+/// the last one took in what time; `None`: as much as there is. It shrinks at once and at most
+/// doubles, and grows only after a batch that used all it was given.
+pub fn pace(cap: Option<u64>, took: u64, duration: Duration, target: Duration) -> Option<u64> {
+    if took == 0 {
+        return cap;
+    }
+    let fitting = took as f64 * target.as_secs_f64() / duration.as_secs_f64().max(1e-6);
+    let fitting = (fitting as u64).max(1);
+    match cap {
+        _ if duration > target => Some(cap.map_or(fitting, |cap| fitting.min(cap))),
+        Some(cap) if took >= cap => Some(fitting.clamp(cap, cap.saturating_mul(2))),
+        cap => cap,
+    }
+}
+
 /// An error with what helps, where its origin could not know.
 pub fn with_advice(error: Error) -> Error {
     if error.hint_text().is_some() {
@@ -67,12 +90,29 @@ pub fn with_advice(error: Error) -> Error {
     }
     match error.sqlstate() {
         sqlstate::DISK_FULL => error.hint("Make room on the disk; the pipeline goes on by itself."),
-        // Class 22: a row that an expression cannot be computed for.
-        state if state.starts_with("22") => error.hint(
-            "Guard the expression, for example with nullif or CASE: \
-             CREATE OR REPLACE MATERIALIZED VIEW … WITH (reset_state = true) AS …",
-        ),
         _ => error,
+    }
+}
+
+/// A planned batch that failed may be planned anew: nothing of it went out, since a row failed it
+/// before any sink had its changes, and no batch after it builds on it. So the change that mends
+/// the row can come into it.
+pub fn may_plan_anew(
+    error: &Error,
+    batch_id: u64,
+    newest_commit: Option<u64>,
+    planned_batches: usize,
+) -> bool {
+    error.is_of_value() && Some(batch_id) > newest_commit && planned_batches <= 1
+}
+
+/// Whether a view's policy for failing rows may become another over the state that it has. Under
+/// `null` the state holds what failing rows brought, which only `null` takes back; under the
+/// others it holds nothing of them.
+pub fn may_change_row_policy(from: OnRowError, to: OnRowError) -> bool {
+    match (from, to) {
+        (OnRowError::Fail, _) | (OnRowError::Skip, OnRowError::Fail) => true,
+        (OnRowError::Null | OnRowError::Skip, _) => from == to,
     }
 }
 
@@ -125,16 +165,13 @@ pub fn next_watermark(
 }
 
 /// An event time that lies more than `max_future_skew` after the batch's wall time does not move
-/// the watermark beyond that bound. Both in microseconds.
-pub fn clamp_event_time(
+/// the watermark: one absurd time must not make all that follows late. In microseconds.
+pub fn moves_watermark(
     event_time_us: i64,
     batch_at_us: i64,
     max_future_skew_us: Option<i64>,
-) -> i64 {
-    match max_future_skew_us {
-        Some(skew) => event_time_us.min(batch_at_us.saturating_add(skew)),
-        None => event_time_us,
-    }
+) -> bool {
+    max_future_skew_us.is_none_or(|skew| event_time_us <= batch_at_us.saturating_add(skew))
 }
 
 /// What the views of the last commit and the views of the catalog say about each view.
@@ -223,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn one_absurd_timestamp_is_clamped() {
-        assert_eq!(clamp_event_time(10_000, 100, Some(50)), 150);
-        assert_eq!(clamp_event_time(120, 100, Some(50)), 120);
-        assert_eq!(clamp_event_time(10_000, 100, None), 10_000);
+    fn one_absurd_timestamp_does_not_move_the_watermark() {
+        assert!(!moves_watermark(10_000, 100, Some(50)));
+        assert!(moves_watermark(150, 100, Some(50)));
+        assert!(moves_watermark(10_000, 100, None));
     }
 
     #[test]
@@ -249,6 +286,37 @@ mod tests {
         assert_eq!(backoff(3, 0.0), Duration::from_millis(400));
         assert_eq!(backoff(60, 0.0), Duration::from_secs(30));
         assert_eq!(backoff(1, 1.0), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn batches_are_cut_to_their_time_and_grow_again() {
+        let (ms, target) = (Duration::from_millis, Duration::from_millis(100));
+        assert_eq!(pace(None, 1_000, ms(50), target), None);
+        assert_eq!(pace(None, 1_000, ms(400), target), Some(250));
+        assert_eq!(pace(Some(250), 250, ms(200), target), Some(125));
+        assert_eq!(pace(Some(250), 250, ms(50), target), Some(500));
+        // What it was not given does not say that it could not.
+        assert_eq!(pace(Some(250), 10, ms(1), target), Some(250));
+        assert_eq!(pace(Some(1), 1, ms(900), target), Some(1));
+    }
+
+    #[test]
+    fn only_a_batch_that_nothing_builds_on_is_planned_anew() {
+        let row = Error::new("22012", "division by zero");
+        assert!(may_plan_anew(&row, 5, Some(4), 1));
+        assert!(may_plan_anew(&row, 0, None, 0));
+        assert!(!may_plan_anew(&row, 5, Some(5), 1));
+        assert!(!may_plan_anew(&row, 5, Some(4), 2));
+        assert!(!may_plan_anew(&Error::damaged("x"), 5, Some(4), 1));
+    }
+
+    #[test]
+    fn a_row_policy_changes_only_where_the_state_holds_nothing_of_failing_rows() {
+        use OnRowError::{Fail, Null, Skip};
+        let allowed = [(Fail, Skip), (Fail, Null), (Skip, Fail), (Null, Null)];
+        assert!(allowed.iter().all(|(a, b)| may_change_row_policy(*a, *b)));
+        let refused = [(Null, Skip), (Null, Fail), (Skip, Null)];
+        assert!(!refused.iter().any(|(a, b)| may_change_row_policy(*a, *b)));
     }
 
     #[test]

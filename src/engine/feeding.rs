@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 use super::intake::IntakeCounts;
 use super::metrics::Stopwatch;
 use super::opening::Opened;
+use super::receivers::Receivers;
+use super::shared::{Doing, PipelineShared};
 use crate::checkpoint::OffsetEntry;
 use crate::connectors::{SourceOffset, SourceRange};
 use crate::dataflow::change::ChangeBatch;
@@ -35,6 +37,7 @@ pub(super) struct Intake {
     pub per_relation: BTreeMap<String, IntakeCounts>,
     pub fill_rows: BTreeMap<String, u64>,
     pub dead_letters: u64,
+    pub bytes: u64,
 }
 
 impl Intake {
@@ -89,7 +92,7 @@ pub(super) fn work(
 #[allow(clippy::too_many_arguments)]
 pub(super) async fn feed_all(
     opened: &Opened,
-    pipeline: &str,
+    shared: &PipelineShared,
     parts: &super::parts::EngineParts,
     entry: &OffsetEntry,
     skew_us: Option<i64>,
@@ -98,7 +101,7 @@ pub(super) async fn feed_all(
     watch: &mut Stopwatch,
 ) -> Result<()> {
     for (view, relation) in &opened.fills {
-        fill(opened, view, relation, sender, intake).await?;
+        fill(opened, view, relation, shared, parts, sender, intake).await?;
     }
     for slot in &opened.slots {
         let Some(range) = entry.sources.get(&slot.relation) else {
@@ -111,6 +114,9 @@ pub(super) async fn feed_all(
         let mut first = true;
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk?;
+            shared.beat(Doing::Reading, parts.clock.now_us());
+            shared.advance(chunk.changes.num_rows() as u64);
+            intake.bytes += chunk.bytes;
             if std::mem::take(&mut first) {
                 watch.lap(|p| &mut p.get_batch);
             }
@@ -118,11 +124,12 @@ pub(super) async fn feed_all(
                 intake.dead_letters += chunk.dead_letters.len() as u64;
                 parts.history.record_dead_letters(
                     &slot.relation,
-                    pipeline,
+                    &shared.name,
                     entry.batch_id,
                     &chunk.dead_letters,
                 );
             }
+            let skew_us = slot.max_future_skew_us.or(skew_us);
             let (change, counts) = slot.take_in(chunk.changes, entry.batch_at_us, skew_us)?;
             intake
                 .per_relation
@@ -158,6 +165,8 @@ async fn fill(
     opened: &Opened,
     view: &str,
     relation: &super::opening::FillInput,
+    shared: &PipelineShared,
+    parts: &super::parts::EngineParts,
     sender: &mpsc::Sender<Option<Feed>>,
     intake: &mut Intake,
 ) -> Result<()> {
@@ -166,6 +175,8 @@ async fn fill(
             let rows = reader.all_rows(&opened.state.snapshot(), FILL_BATCH_ROWS)?;
             for batch in rows {
                 let batch = batch?;
+                shared.beat(Doing::Reading, parts.clock.now_us());
+                shared.advance(batch.num_rows() as u64);
                 *intake.fill_rows.entry(view.to_owned()).or_default() += batch.num_rows() as u64;
                 send(
                     sender,
@@ -191,6 +202,8 @@ async fn fill(
                 .await?;
             while let Some(chunk) = chunks.next().await {
                 let changes = chunk?.changes;
+                shared.beat(Doing::Reading, parts.clock.now_us());
+                shared.advance(changes.num_rows() as u64);
                 *intake.fill_rows.entry(view.to_owned()).or_default() += changes.num_rows() as u64;
                 send(sender, Feed::Fill(view.to_owned(), name.clone(), changes)).await?;
             }
@@ -215,7 +228,11 @@ impl Opened {
     /// Asks every source for its latest position, at one instant for those that lie in the durable
     /// log, so that a transaction over several relations is in one batch. A source that cannot be
     /// reached tells so in its slot and has nothing new.
-    pub(super) async fn look_for_data(&mut self, parts: &super::parts::EngineParts) {
+    pub(super) async fn look_for_data(
+        &mut self,
+        parts: &super::parts::EngineParts,
+        receivers: &Receivers,
+    ) {
         let log_end = parts.log.end();
         let asked = self.slots.iter().map(|slot| {
             let source = Arc::clone(&slot.source);
@@ -235,7 +252,8 @@ impl Opened {
                 Ok(latest) => {
                     slot.backlog = slot.source.backlog(&slot.position, &latest);
                     slot.latest = Some(latest);
-                    slot.last_error = None;
+                    // What a receiver has logged is there to be read all the same.
+                    slot.last_error = receivers.trouble(&slot.relation);
                 }
                 Err(e) => {
                     slot.latest = None;

@@ -18,7 +18,7 @@ use datafusion::execution::SessionState;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 
-use super::decide::clamp_event_time;
+use super::decide::moves_watermark;
 use crate::catalog::definition::{ExpectationDefinition, OnViolation, WatermarkDefinition};
 use crate::connectors::{Backlog, ReadLimits, SourceOffset, SourceRef};
 use crate::dataflow::change::ChangeBatch;
@@ -49,8 +49,13 @@ pub(super) struct SourceSlot {
     pub backlog: Backlog,
     pub last_data_at_us: Option<i64>,
     pub last_error: Option<Error>,
+    /// An event said that it cannot be reached.
+    pub told_down: bool,
     pub last_rows: u64,
     pub rows_per_second: Option<f64>,
+    /// The stream's own settings, before the pipeline's.
+    pub idle_timeout_us: Option<i64>,
+    pub max_future_skew_us: Option<i64>,
     expectations: Vec<Expectation>,
     /// Columns asked of the connector.
     read: Vec<usize>,
@@ -62,18 +67,32 @@ pub(super) struct SourceSlot {
 #[derive(Debug, Default)]
 pub(super) struct IntakeCounts {
     pub rows: u64,
-    pub failed_expectations: BTreeMap<String, u64>,
+    pub expectations: BTreeMap<String, ExpectationCounts>,
     pub dropped_rows: u64,
+    /// Rows whose event time lies too far ahead of the clock to move the watermark.
+    pub skewed_rows: u64,
     pub event_time_min: Option<i64>,
     pub event_time_max: Option<i64>,
+}
+
+/// What one expectation came to.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ExpectationCounts {
+    pub passed: u64,
+    pub failed: u64,
+    pub dropped: u64,
 }
 
 impl IntakeCounts {
     pub fn merge(&mut self, other: Self) {
         self.rows += other.rows;
         self.dropped_rows += other.dropped_rows;
-        for (name, n) in other.failed_expectations {
-            *self.failed_expectations.entry(name).or_default() += n;
+        self.skewed_rows += other.skewed_rows;
+        for (name, counts) in other.expectations {
+            let sum = self.expectations.entry(name).or_default();
+            sum.passed += counts.passed;
+            sum.failed += counts.failed;
+            sum.dropped += counts.dropped;
         }
         self.event_time_min = [self.event_time_min, other.event_time_min]
             .into_iter()
@@ -137,8 +156,11 @@ impl SourceSlot {
             backlog: Backlog::default(),
             last_data_at_us: None,
             last_error: None,
+            told_down: false,
             last_rows: 0,
             rows_per_second: None,
+            idle_timeout_us: None,
+            max_future_skew_us: None,
             expectations,
             read: Vec::new(),
             feed: Vec::new(),
@@ -206,11 +228,16 @@ impl SourceSlot {
                 .expect("the event time is read");
             let times = event_times(chunk.rows().column(index))?;
             counts.event_time_min = compute::min(&times);
-            counts.event_time_max = if is_timestamp(self.schema.field(column).data_type()) {
-                compute::max(&times).map(|t| clamp_event_time(t, batch_at_us, max_future_skew_us))
-            } else {
-                compute::max(&times)
-            };
+            counts.event_time_max = compute::max(&times);
+            let is_skewed = |time: i64| !moves_watermark(time, batch_at_us, max_future_skew_us);
+            if is_timestamp(self.schema.field(column).data_type())
+                && counts.event_time_max.is_some_and(is_skewed)
+            {
+                let (skewed, sound): (Vec<i64>, Vec<i64>) =
+                    times.iter().flatten().partition(|time| is_skewed(*time));
+                counts.skewed_rows = skewed.len() as u64;
+                counts.event_time_max = sound.into_iter().max();
+            }
         }
         let rows = chunk.rows().project(&self.feed)?;
         Ok((chunk.with_rows(rows), counts))
@@ -235,13 +262,18 @@ impl SourceSlot {
             // As in a CHECK constraint, NULL passes: only a definite false fails.
             let failed: BooleanArray = passed.iter().map(|v| Some(v == Some(false))).collect();
             let number = failed.true_count() as u64;
+            let sum = counts
+                .expectations
+                .entry(expectation.name.clone())
+                .or_default();
+            sum.passed += chunk.num_rows() as u64 - number;
+            sum.failed += number;
+            if expectation.on_violation == OnViolation::DropRow {
+                sum.dropped += number;
+            }
             if number == 0 {
                 continue;
             }
-            *counts
-                .failed_expectations
-                .entry(expectation.name.clone())
-                .or_default() += number;
             match expectation.on_violation {
                 OnViolation::Keep => {}
                 OnViolation::DropRow => {

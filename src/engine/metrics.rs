@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock::ClockRef;
+use crate::error::Error;
 
 /// Splits a batch's time into phases without a gap: what one lap ends, the next begins, so the
 /// phases add up to the whole.
@@ -68,6 +69,9 @@ pub(super) struct ViewFigures {
     pub input_rows: u64,
     pub output_rows: u64,
     pub late_rows: u64,
+    /// Rows on which an expression failed, and the error of the first.
+    pub error_rows: u64,
+    pub error: Option<Error>,
     pub state_rows: u64,
     pub state_rows_updated: u64,
     pub state_rows_removed: u64,
@@ -145,7 +149,7 @@ pub(super) fn metrics_rows(
                 "num_late_rows": view.late_rows,
                 "num_expectation_failed_rows": batch.expectation_failed_rows,
                 "num_dead_letter_rows": batch.dead_letter_rows,
-                "num_error_rows": 0,
+                "num_error_rows": view.error_rows,
                 "state_rows_total": view.state_rows,
                 "state_rows_updated": view.state_rows_updated,
                 "state_rows_removed": view.state_rows_removed,
@@ -158,8 +162,8 @@ pub(super) fn metrics_rows(
                 "backlog_rows": batch.backlog_rows,
                 "backlog_bytes": batch.backlog_bytes,
                 "replayed": batch.replayed,
-                "error_code": null,
-                "error": null,
+                "error_code": view.error.as_ref().map(Error::sqlstate),
+                "error": view.error.as_ref().map(Error::primary),
             })
         })
         .collect()

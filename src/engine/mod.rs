@@ -13,15 +13,19 @@ mod feeding;
 mod intake;
 mod metrics;
 mod opening;
+mod pace;
 pub mod parts;
 mod pipeline;
 mod planning;
 mod read;
+mod receivers;
 mod settings;
 mod shared;
 mod sinks;
+mod stall;
 pub mod status;
 mod subscribe;
+mod telling;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +36,6 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
@@ -43,8 +46,10 @@ use crate::sql::statement::ObjectKind;
 
 use parts::EngineParts;
 use pipeline::Pipeline;
+pub use planning::row_policy;
 use planning::{ViewRegistry, plan_object, unknown};
 pub use read::ReadContext;
+use receivers::Receivers;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
 
@@ -61,7 +66,7 @@ struct EngineInner {
     parts: EngineParts,
     directory: Arc<read::Directory>,
     registry: Arc<ViewRegistry>,
-    receivers: Mutex<HashMap<String, SocketReceiver>>,
+    receivers: Arc<Receivers>,
 }
 
 /// A committed batch's changes, as a subscriber gets them.
@@ -83,7 +88,7 @@ impl Engine {
             inner: Arc::new(EngineInner {
                 directory: Arc::default(),
                 registry: Arc::default(),
-                receivers: Mutex::default(),
+                receivers: Arc::default(),
                 parts,
             }),
         };
@@ -117,6 +122,11 @@ impl Engine {
             };
             engine.spawn(&name, &definition, views, sinks)?;
         }
+        tokio::spawn(stall::watch(
+            Arc::downgrade(&engine.inner.directory),
+            Arc::downgrade(&engine.inner.parts.history),
+            engine.inner.parts.clock.clone(),
+        ));
         Ok(engine)
     }
 
@@ -146,6 +156,7 @@ impl Engine {
             self.inner.parts.clone(),
             Arc::clone(&shared),
             Arc::clone(&self.inner.registry),
+            Arc::clone(&self.inner.receivers),
             PipelineSettings::read(&definition.options)?,
             definition.stopped,
         );
@@ -298,10 +309,7 @@ impl Engine {
         if stream.connector.as_deref() == Some("socket") && self.inner.parts.run_pipelines {
             let environment = self.inner.parts.connector_environment(None, 0);
             let receiver = SocketReceiver::start(object, &environment)?;
-            self.inner
-                .receivers
-                .lock()
-                .insert(object.name.clone(), receiver);
+            self.inner.receivers.insert(&object.name, receiver);
         }
         Ok(())
     }
@@ -310,10 +318,7 @@ impl Engine {
     pub async fn drop_object(&self, object: &CatalogObject) -> Result<()> {
         match &object.definition {
             Definition::Stream(_) | Definition::Table(_) => {
-                let receiver = self.inner.receivers.lock().remove(&object.name);
-                if let Some(receiver) = receiver {
-                    receiver.stop().await;
-                }
+                self.inner.receivers.stop(&object.name).await;
                 self.inner.parts.log.forget(object.oid)
             }
             Definition::MaterializedView(view) => {
@@ -365,13 +370,16 @@ impl Engine {
         options: &Options,
     ) -> Result<()> {
         match kind {
-            ObjectKind::Pipeline | ObjectKind::MaterializedView => {
+            ObjectKind::Pipeline => {
                 let shared = self.pipeline_by(kind, name)?;
                 shared
                     .ask(|reply| Command::SetOptions(options.clone(), reply))
                     .await
             }
-            // Sources and sinks read their options when they open.
+            // Views, sources and sinks read their own options when they open.
+            ObjectKind::MaterializedView => {
+                self.pipeline_by(kind, name)?.ask(Command::Reopen).await
+            }
             _ => {
                 for shared in self.affected(name) {
                     shared.ask(Command::Reopen).await?;
@@ -444,8 +452,7 @@ impl Engine {
                 .definitions
                 .object(name)
                 .ok_or_else(|| unknown(name))?;
-            let running = self.inner.receivers.lock().contains_key(name);
-            if !running {
+            if !self.inner.receivers.contains(name) {
                 self.create_stream(&object).await?;
             }
             for shared in self.affected(name) {
@@ -459,10 +466,7 @@ impl Engine {
     /// Stops it at a batch border, within `within`.
     pub async fn stop(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
         if kind == ObjectKind::Stream {
-            let receiver = self.inner.receivers.lock().remove(name);
-            if let Some(receiver) = receiver {
-                receiver.stop().await;
-            }
+            self.inner.receivers.stop(name).await;
             for shared in self.affected(name) {
                 shared.ask(|reply| Command::Stop(within, reply)).await?;
             }
@@ -598,16 +602,7 @@ impl Engine {
 
     /// Commits current batches, persists state, stops all.
     pub async fn shutdown(&self) -> Result<()> {
-        let receivers: Vec<_> = self
-            .inner
-            .receivers
-            .lock()
-            .drain()
-            .map(|(_, r)| r)
-            .collect();
-        for receiver in receivers {
-            receiver.stop().await;
-        }
+        self.inner.receivers.stop_all().await;
         let pipelines: Vec<_> = self
             .inner
             .directory

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::committing::Unpersisted;
 use super::decide::{ViewState, view_state};
 use super::intake::{SourceSlot, compile_expectations};
+use super::pace::Pace;
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
 use super::planning::{plan_object, sink_query, state_name, unknown};
@@ -66,6 +68,12 @@ pub(super) struct Opened {
     pub first_batch_since_open: bool,
     /// Something of the current batch may be on disk beyond its offsets: reopen after an error.
     pub commit_started: bool,
+    pub unpersisted: Unpersisted,
+    /// How much a batch takes at most, so that it ends in time.
+    pub pace: Pace,
+    /// The last batch failed on a row: the next one takes all that came meanwhile, since the
+    /// change that mends the row may be among it.
+    pub failed_on_row: bool,
 }
 
 impl Opened {
@@ -110,6 +118,7 @@ impl Opened {
         self.unfilled.clear();
         self.fills.clear();
         self.first_batch_since_open = false;
+        self.failed_on_row = false;
         let since_us = self
             .last_batch_at_us
             .map(|t| (entry.batch_at_us - t).max(1));
@@ -142,10 +151,11 @@ impl Pipeline {
         let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
         let mut views = Vec::new();
         for object in self.objects.clone() {
-            if !self.is_defined(&object) {
+            let defined = self.parts.definitions.object(&object.name);
+            let Some(object) = defined.filter(|o| o.oid == object.oid) else {
                 // Dropped a moment ago: the command that takes it out of here is on its way.
                 continue;
-            }
+            };
             let plan = self.plan(&object).await?;
             let entry = ViewEntry::new(object, &plan);
             self.remember(&entry, &plan)?;
@@ -193,6 +203,9 @@ impl Pipeline {
             last_batch_at_us: None,
             first_batch_since_open: true,
             commit_started: false,
+            failed_on_row: false,
+            pace: Pace::default(),
+            unpersisted: Unpersisted::default(),
         });
         if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
             self.shared
@@ -203,12 +216,6 @@ impl Pipeline {
         self.open_sinks(last.as_ref())?;
         self.plan_fills();
         Ok(())
-    }
-
-    /// The catalog still has the object.
-    fn is_defined(&self, object: &CatalogObject) -> bool {
-        let defined = self.parts.definitions.object(&object.name);
-        defined.is_some_and(|o| o.oid == object.oid)
     }
 
     /// Drops all that is open; the checkpoint is closed before it is opened again.
@@ -512,7 +519,11 @@ async fn open_slot(
         .and_then(|c| c.initial_offsets.get(relation))
         .cloned()
         .unwrap_or_else(|| position.clone());
-    Ok(SourceSlot::new(
+    let in_us = |name| -> Result<Option<i64>> {
+        let duration = crate::sql::options::duration(&options, name)?;
+        Ok(duration.map(|d| d.as_micros() as i64))
+    };
+    let mut slot = SourceSlot::new(
         relation.to_owned(),
         source,
         schema,
@@ -523,7 +534,10 @@ async fn open_slot(
         read_limits(&options)?,
         initial,
         position,
-    ))
+    );
+    slot.idle_timeout_us = in_us("idle_timeout")?;
+    slot.max_future_skew_us = in_us("max_future_skew")?;
+    Ok(slot)
 }
 
 /// Opens a relation's source; the flag says that it lies in the durable log.

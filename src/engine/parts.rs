@@ -12,7 +12,7 @@ use datafusion::logical_expr::LogicalPlan;
 
 use crate::catalog::definition::{CatalogObject, PipelineDefinition};
 use crate::clock::ClockRef;
-use crate::connectors::{ConnectorEnvironment, DeadLetter};
+use crate::connectors::{ConnectorEnvironment, DataGap, DeadLetter};
 use crate::error::Result;
 use crate::log::DurableLog;
 use crate::state::MemoryBudget;
@@ -48,10 +48,54 @@ pub trait History: Send + Sync {
     fn record_event(&self, event: Event);
     /// Rows of `streaming_dead_letters` of one batch; numbered by their order in the batch.
     fn record_dead_letters(&self, stream: &str, pipeline: &str, batch_id: u64, rows: &[DeadLetter]);
+    /// Rows of `streaming_late_rows` of one batch of a view; numbered by their order.
+    fn record_late_rows(&self, place: &BatchPlace<'_>, watermark: Option<i64>, rows: &[LateRow]);
+    /// Rows of `streaming_expectations_log` of one batch of a stream.
+    fn record_expectations(
+        &self,
+        place: &BatchPlace<'_>,
+        batch_at_us: i64,
+        counts: &[ExpectationCount],
+    );
+    /// Rows of `streaming_data_gaps`: the sentence and the gap.
+    fn record_data_gaps(&self, place: &BatchPlace<'_>, gaps: &[(String, DataGap)]);
     /// The newest batch of a pipeline that the catalog knows to be committed, `None` if none.
     fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Option<u64>;
     /// Remembers a committed batch; need not be synced.
     fn record_known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid, batch_id: u64);
+}
+
+/// What rows of a batch belong to.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchPlace<'a> {
+    /// The view or stream.
+    pub name: &'a str,
+    /// The pipeline.
+    pub pipeline: &'a str,
+    /// The batch.
+    pub batch_id: u64,
+}
+
+/// A row that came too late.
+#[derive(Debug, Clone)]
+pub struct LateRow {
+    /// Its event time, in the watermark's unit.
+    pub event_time: Option<i64>,
+    /// The row as JSON.
+    pub row: String,
+}
+
+/// What an expectation came to in one batch.
+#[derive(Debug, Clone)]
+pub struct ExpectationCount {
+    /// Its name.
+    pub name: String,
+    /// Rows that met it.
+    pub passed: u64,
+    /// Rows that did not.
+    pub failed: u64,
+    /// Rows of these that it dropped.
+    pub dropped: u64,
 }
 
 /// A row of `streaming_events`.

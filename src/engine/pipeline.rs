@@ -11,7 +11,7 @@
 //! Commands act at batch borders. STOP waits for the running batch at most as long as it was told,
 //! then gives the batch up; the offset log replays it at the next START.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use super::decide::{self, AfterError, Trigger};
 use super::opening::Opened;
 use super::parts::{EngineParts, Event};
 use super::planning::ViewRegistry;
+use super::receivers::Receivers;
 use super::settings::PipelineSettings;
 use super::shared::{Command, PipelineShared, Reply};
 use super::sinks::SinkEntry;
@@ -96,6 +97,7 @@ pub(super) struct Pipeline {
     pub parts: EngineParts,
     pub shared: Arc<PipelineShared>,
     pub registry: Arc<ViewRegistry>,
+    pub receivers: Arc<Receivers>,
     pub settings: PipelineSettings,
     /// What runs in it, in the order of creation: views, and sinks over no materialized view.
     pub objects: Vec<CatalogObject>,
@@ -114,6 +116,10 @@ pub(super) struct Pipeline {
     pub since_us: i64,
     pub error: Option<Error>,
     pub next_retry_at_us: Option<i64>,
+    /// Bad lines of each `socket` stream that batches have counted.
+    pub letters_told: BTreeMap<String, u64>,
+    /// The last batch was one of several that the pipeline is behind.
+    pub is_catching_up: bool,
     attempt: u32,
     stopped_by_user: bool,
     waiters: Vec<Waiter>,
@@ -152,6 +158,9 @@ async fn interruptible<T>(
             done = &mut work => return Interrupted::Done(done),
             command = commands.recv() => {
                 let Some(command) = command else { return Interrupted::Abandoned };
+                if matches!(command, Command::Stalled) {
+                    return Interrupted::Abandoned;
+                }
                 if let Some(within) = grace(&command) {
                     deadline.as_mut().reset(tokio::time::Instant::now() + within);
                 }
@@ -167,15 +176,18 @@ impl Pipeline {
         parts: EngineParts,
         shared: Arc<PipelineShared>,
         registry: Arc<ViewRegistry>,
+        receivers: Arc<Receivers>,
         settings: PipelineSettings,
         stopped: bool,
     ) -> Self {
         let since_us = parts.clock.now_us();
+        shared.life.lock().stall_timeout_us = settings.stall_timeout.as_micros() as i64;
         Self {
             stopped_by_user: stopped || !parts.run_pipelines,
             parts,
             shared,
             registry,
+            receivers,
             settings,
             objects: Vec::new(),
             sink_objects: Vec::new(),
@@ -191,6 +203,8 @@ impl Pipeline {
             since_us,
             error: None,
             next_retry_at_us: None,
+            letters_told: BTreeMap::new(),
+            is_catching_up: false,
             attempt: 0,
             waiters: Vec::new(),
             last_start: None,
@@ -301,6 +315,7 @@ impl Pipeline {
         match outcome {
             Interrupted::Abandoned => {
                 self.let_go();
+                self.restarts += 1;
                 Phase::Opening
             }
             Interrupted::Done(Ok(outcome)) => {
@@ -322,7 +337,9 @@ impl Pipeline {
                     self.tell("stopped");
                     return Phase::Stopped;
                 }
-                self.wait_for_trigger(outcome, commands, queue).await;
+                if outcome != BatchOutcome::Unplanned {
+                    self.wait_for_trigger(outcome, commands, queue).await;
+                }
                 Phase::Running
             }
             Interrupted::Done(Err(error)) => {
@@ -343,7 +360,9 @@ impl Pipeline {
         commands: &mut UnboundedReceiver<Command>,
         queue: &mut VecDeque<Command>,
     ) {
-        if !queue.is_empty() || !self.waiters.is_empty() {
+        // Batches that are run again were due long ago.
+        let replays = self.opened.as_ref().is_some_and(|o| !o.replay.is_empty());
+        if !queue.is_empty() || !self.waiters.is_empty() || replays {
             return;
         }
         let due = match self.settings.trigger {
@@ -351,7 +370,11 @@ impl Pipeline {
             Trigger::Continuous | Trigger::AvailableNow => None,
         };
         if let Some(due) = due.filter(|d| *d > tokio::time::Instant::now()) {
-            self.tell("waiting for trigger");
+            self.tell(if self.source_is_down() {
+                "waiting for source"
+            } else {
+                "waiting for trigger"
+            });
             tokio::select! {
                 command = commands.recv() => {
                     queue.extend(command);
@@ -498,6 +521,8 @@ impl Pipeline {
                 }
                 reply.send(Ok(())).ok();
             }
+            // It came between batches: the pipeline got on by itself.
+            Command::Stalled => {}
             Command::AddView(add, reply) => {
                 let answer = self.add_view(*add).await;
                 reply.send(answer).ok();
@@ -530,6 +555,7 @@ impl Pipeline {
                     .hint("DROP the view and create it with the other checkpoint_location."),
             );
         }
+        self.shared.life.lock().stall_timeout_us = settings.stall_timeout.as_micros() as i64;
         self.settings = settings;
         Ok(())
     }
@@ -599,7 +625,7 @@ impl Pipeline {
         }
         let mut targets = Vec::new();
         if let Some(opened) = self.opened.as_mut() {
-            opened.look_for_data(&self.parts).await;
+            opened.look_for_data(&self.parts, &self.receivers).await;
             for slot in &opened.slots {
                 targets.extend(slot.latest.clone().map(|l| (slot.relation.clone(), l)));
             }

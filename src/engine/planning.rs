@@ -6,9 +6,10 @@ use datafusion::logical_expr::LogicalPlan;
 use parking_lot::RwLock;
 
 use super::parts::EngineParts;
-use crate::catalog::definition::{CatalogObject, Definition, EmitMode};
+use crate::catalog::definition::{CatalogObject, Definition, EmitMode, OptionValue};
 use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, Result};
 
 /// Properties of the planned views, which views over them build on.
@@ -57,6 +58,7 @@ pub(super) fn plan_object(
         Definition::MaterializedView(view) => view.emit,
         _ => EmitMode::OnUpdate,
     };
+    let on_row_error = row_policy(object);
     let inputs = |name: &str| input_properties(parts, registry, name);
     let state = parts.binder.state();
     plan_view(&ViewRequest {
@@ -67,7 +69,19 @@ pub(super) fn plan_object(
         state: &state,
         inputs: &inputs,
         emit,
+        on_row_error,
     })
+}
+
+/// What a view's rows meet on which an expression fails.
+pub fn row_policy(object: &CatalogObject) -> OnRowError {
+    let Definition::MaterializedView(view) = &object.definition else {
+        return OnRowError::default();
+    };
+    match view.options.get("on_row_error") {
+        Some(OptionValue::Text(name)) => OnRowError::from_name(name).unwrap_or_default(),
+        _ => OnRowError::default(),
+    }
 }
 
 fn input_properties(

@@ -12,6 +12,9 @@ use crate::sql::options;
 /// timestamp must not make all else late.
 const DEFAULT_MAX_FUTURE_SKEW: Duration = Duration::from_secs(3600);
 
+/// How long a pipeline may be silent unless told otherwise.
+const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Settings that concern the trigger loop and the checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PipelineSettings {
@@ -23,6 +26,12 @@ pub(super) struct PipelineSettings {
     pub idle_timeout: Option<Duration>,
     pub max_future_skew: Option<Duration>,
     pub watermark_policy: WatermarkPolicy,
+    /// How long committed batches may wait to be persisted as state; `None`: not at all.
+    pub checkpoint_interval: Option<Duration>,
+    /// Target for one batch.
+    pub max_batch_duration: Option<Duration>,
+    /// Silence after which the pipeline is told as stalled.
+    pub stall_timeout: Duration,
 }
 
 impl PipelineSettings {
@@ -40,6 +49,10 @@ impl PipelineSettings {
             idle_timeout: options::duration(given, "idle_timeout")?,
             max_future_skew: options::duration(given, "max_future_skew")?
                 .or(Some(DEFAULT_MAX_FUTURE_SKEW)),
+            checkpoint_interval: options::duration(given, "checkpoint_interval")?,
+            max_batch_duration: options::duration(given, "max_batch_duration")?,
+            stall_timeout: options::duration(given, "stall_timeout")?
+                .unwrap_or(DEFAULT_STALL_TIMEOUT),
             watermark_policy: match text(given, "watermark_policy").as_deref() {
                 Some("max" | "maximum") => WatermarkPolicy::Maximum,
                 _ => WatermarkPolicy::Minimum,

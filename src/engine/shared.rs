@@ -40,8 +40,58 @@ pub(super) enum Command {
     Flush(bool, Reply),
     /// Sources or sinks changed their options: they are opened again.
     Reopen(Reply),
+    /// Reading shows no life: the batch is given up and the sources are opened again.
+    Stalled,
     /// Ends the task; true: the checkpoint goes to the archive.
     Shutdown(bool, Reply),
+}
+
+/// What a pipeline was doing when it last got on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    Waiting,
+    Reading,
+    Computing,
+    Delivering,
+    Committing,
+}
+
+impl Doing {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Reading => "reading its sources",
+            Self::Computing => "computing the batch",
+            Self::Delivering => "delivering to its sinks",
+            Self::Committing => "committing the batch",
+        }
+    }
+}
+
+/// The heartbeat.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub beat_at_us: i64,
+    pub doing: Doing,
+    pub stall_timeout_us: i64,
+    /// The silence since the last beat was told.
+    pub told: bool,
+}
+
+/// How far the rows of a batch, or of a back-fill and the batches after it, are taken in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub rows_done: u64,
+    /// `None`: not known.
+    pub rows_total: Option<u64>,
+}
+
+impl Progress {
+    /// 0 to 100.
+    pub fn percent(&self) -> Option<f64> {
+        let total = self.rows_total.filter(|total| *total > 0)?;
+        Some((self.rows_done as f64 * 100.0 / total as f64).min(100.0))
+    }
 }
 
 /// A view that joins the pipeline.
@@ -102,6 +152,7 @@ pub(super) struct Board {
     pub sinks: Vec<SinkStatus>,
     pub state_operators: Vec<StateOperatorStatus>,
     pub checkpoint: CheckpointStatus,
+    pub progress: Progress,
 }
 
 /// The outside of a pipeline.
@@ -112,6 +163,7 @@ pub(super) struct PipelineShared {
     pub readers: RwLock<HashMap<String, ViewReader>>,
     pub publication: Mutex<Publication>,
     pub board: Mutex<Board>,
+    pub life: Mutex<Life>,
     /// The pipeline's status, for those who wait for it to change.
     pub status: watch::Sender<&'static str>,
     subscribers: Mutex<HashMap<String, broadcast::Sender<Arc<CommittedChanges>>>>,
@@ -128,9 +180,34 @@ impl PipelineShared {
             readers: RwLock::default(),
             publication: Mutex::default(),
             board: Mutex::default(),
+            life: Mutex::new(Life {
+                beat_at_us: i64::MAX,
+                doing: Doing::Waiting,
+                stall_timeout_us: i64::MAX,
+                told: false,
+            }),
             status: watch::Sender::new("starting"),
             subscribers: Mutex::default(),
             quiet_ended: Notify::new(),
+        }
+    }
+
+    /// The pipeline got on.
+    pub fn beat(&self, doing: Doing, now_us: i64) {
+        let mut life = self.life.lock();
+        life.beat_at_us = now_us;
+        life.doing = doing;
+        life.told = false;
+    }
+
+    /// Tells that so many rows more were taken in.
+    pub fn advance(&self, rows: u64) {
+        let mut board = self.board.lock();
+        board.progress.rows_done += rows;
+        let progress = board.progress;
+        for query in board.queries.values_mut() {
+            query.progress_rows = Some(progress.rows_done);
+            query.progress_percent = progress.percent();
         }
     }
 

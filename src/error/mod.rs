@@ -111,9 +111,22 @@ impl Error {
         self
     }
 
+    /// Puts ` place` after the primary line, such as the row that it is about.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.0.primary = format!("{} {place}", self.0.primary);
+        self
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// A value is to blame, rather than the statement, memory or ourselves: class 22, such as a
+    /// division by zero.
+    pub fn is_of_value(&self) -> bool {
+        self.0.kind == ErrorKind::User && self.0.sqlstate.starts_with("22")
     }
 
     /// The five-character SQLSTATE.

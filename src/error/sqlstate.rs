@@ -4,7 +4,14 @@
 macro_rules! codes {
     ($($name:ident = $code:literal),* $(,)?) => {
         $(#[doc = concat!("SQLSTATE ", $code, ".")] pub const $name: &str = $code;)*
+
+        const ALL: &[&str] = &[$($code),*];
     };
+}
+
+/// The code that a text from outside says; `None` if it is none of ours.
+pub fn known(code: &str) -> Option<&'static str> {
+    ALL.iter().copied().find(|known| *known == code)
 }
 
 codes! {

@@ -30,6 +30,7 @@ use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
+use crate::sql::guards::GuardConditions;
 use crate::sql::planner::OperatorPlanner;
 use crate::sql::sessions;
 use crate::sql::set_operations::CountedSetOperations;
@@ -78,10 +79,11 @@ pub fn session_config(target_partitions: Option<usize>) -> SessionConfig {
 /// The engine's rules but the one that pushes filters down a second time, in the physical plan: it
 /// follows columns by name through a projection, and takes one of two columns of one name for the
 /// other (a join of two relations with a column `f`, sides swapped, under a filter on both). The
-/// filters have been pushed down in the logical plan, where columns are told apart.
+/// filters have been pushed down in the logical plan, where columns are told apart. Ours comes last.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
+    rules.push(Arc::new(GuardConditions));
     rules
 }
 

@@ -14,6 +14,7 @@ mod cursor;
 pub mod data_types;
 mod distinct_on;
 pub mod functions;
+pub mod guards;
 pub mod interval;
 pub mod names;
 pub mod options;

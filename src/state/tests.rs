@@ -228,15 +228,9 @@ fn options(limit_bytes: usize, spill_bytes: usize) -> StateStoreOptions {
     }
 }
 
-/// Seeds of the store's property test; more with `TIDEMILL_SEEDS`.
-fn seeds() -> u64 {
-    let more = std::env::var("TIDEMILL_SEEDS").ok();
-    more.and_then(|seeds| seeds.parse().ok()).unwrap_or(25)
-}
-
 #[test]
 fn store_equals_a_map_over_spills_merges_snapshots_and_reopening() {
-    for seed in 1..seeds() {
+    for seed in crate::soak::seeds(1..25) {
         let mut random = Random(seed * 0x9e37_79b9_7f4a);
         let folder = tempfile::tempdir().unwrap();
         let identity = Uuid::from_u128(u128::from(seed));

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{Offset, TopicPartitionList};
 
 use crate::harness::{Server, run};
 use crate::tools::{Process, free_port, is_there, tools_dir, wait_for_port};
@@ -74,11 +76,41 @@ impl Broker {
         format!("127.0.0.1:{}", self.port)
     }
 
-    async fn create_topic(&self, topic: &str, partitions: i32) {
-        let admin: AdminClient<_> = ClientConfig::new()
+    fn admin(&self) -> AdminClient<DefaultClientContext> {
+        ClientConfig::new()
             .set("bootstrap.servers", self.address())
             .create()
-            .expect("a client");
+            .expect("a client")
+    }
+
+    /// Deletes a topic and makes one of the same name.
+    async fn recreate_topic(&self, topic: &str) {
+        let gone = self
+            .admin()
+            .delete_topics(&[topic], &AdminOptions::new())
+            .await
+            .expect("an answer");
+        gone.into_iter().for_each(|r| {
+            r.expect("the topic is deleted");
+        });
+        // The broker lets go of the name a moment later.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.create_topic(topic, 1).await;
+    }
+
+    /// Deletes what lies before an offset of partition 0, as retention does.
+    async fn delete_before(&self, topic: &str, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, 0, Offset::Offset(offset))
+            .expect("an offset");
+        self.admin()
+            .delete_records(&list, &AdminOptions::new())
+            .await
+            .expect("records are deleted");
+    }
+
+    async fn create_topic(&self, topic: &str, partitions: i32) {
+        let admin = self.admin();
         let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
         let made = admin
             .create_topics([&new], &AdminOptions::new())
@@ -175,6 +207,84 @@ fn kafka_is_read_exactly_once_through_kills_and_an_outage() {
         );
         let dead = server.rows("SELECT DISTINCT error IS NOT NULL FROM streaming_dead_letters WHERE stream_name = 'clicks'").await;
         assert_eq!(dead, [["t"]]);
+    });
+}
+
+#[test]
+fn lost_records_and_recreated_topics_stop_a_view_or_are_told() {
+    let jars = tools_dir().join("kafka/jars");
+    if !is_there(&jars, "Kafka") {
+        return;
+    }
+    run(async {
+        let broker = Broker::start(jars);
+        let message = |i: i64| (0, format!("{{\"k\": {i}}}"));
+        let server = Server::start();
+        for (name, option) in [("strict", ""), ("lenient", ", fail_on_data_loss = false")] {
+            broker.create_topic(name, 1).await;
+            broker.produce(name, (0..100).map(message));
+            server
+                .execute(&format!(
+                    "CREATE STREAM {name} (k BIGINT) WITH (connector = 'kafka', brokers = '{}', topic = '{name}',
+                       format = 'json', starting_offsets = 'earliest'{option});
+                     CREATE MATERIALIZED VIEW {name}_rows AS SELECT count(*) AS n, max(k) AS last FROM {name}",
+                    broker.address()
+                ))
+                .await;
+        }
+        let within = Duration::from_secs(60);
+        let rows = |name: &str| format!("SELECT n || ' ' || last FROM {name}_rows");
+        let status = "SELECT status FROM streaming_queries WHERE stream_name = 'strict_rows'";
+        for name in ["strict", "lenient"] {
+            server.wait_for_value(&rows(name), "100 99", within).await;
+            server
+                .execute(&format!("STOP MATERIALIZED VIEW {name}_rows"))
+                .await;
+            broker.produce(name, (100..300).map(message));
+            broker.delete_before(name, 250).await;
+            server
+                .execute(&format!("START MATERIALIZED VIEW {name}_rows"))
+                .await;
+        }
+        server
+            .wait_for_value(&rows("lenient"), "150 299", within)
+            .await;
+        server.wait_for_value(status, "failed", within).await;
+        assert_eq!(server.value(&rows("strict")).await, "100 99");
+        server
+            .execute("ALTER STREAM strict SET (fail_on_data_loss = false)")
+            .await;
+        server
+            .wait_for_value(&rows("strict"), "150 299", within)
+            .await;
+        let gaps =
+            "SELECT stream_name, partition, from_position, to_position, num_rows, accepted_by
+                    FROM streaming_data_gaps WHERE to_position = '250' ORDER BY 1";
+        let accepted = "fail_on_data_loss = false";
+        assert_eq!(
+            server.rows(gaps).await,
+            [
+                ["lenient", "lenient/0", "100", "250", "150", accepted],
+                ["strict", "strict/0", "100", "250", "150", accepted]
+            ]
+        );
+        // Another topic of the same name, longer than the old one: its offsets mean other rows.
+        server
+            .execute("ALTER STREAM strict SET (fail_on_data_loss = true)")
+            .await;
+        for name in ["strict", "lenient"] {
+            broker.recreate_topic(name).await;
+            broker.produce(name, (1000..1400).map(message));
+        }
+        server
+            .wait_for_value(&rows("lenient"), "550 1399", within)
+            .await;
+        server.wait_for_value(status, "failed", within).await;
+        assert_eq!(server.value(&rows("strict")).await, "150 299");
+        let told = server
+            .value("SELECT count(*) > 0 FROM streaming_data_gaps WHERE stream_name = 'lenient' AND cause LIKE '%created again%'")
+            .await;
+        assert_eq!(told, "t");
     });
 }
 

@@ -15,5 +15,7 @@ mod psql;
 mod random;
 mod s3;
 mod slt;
+#[path = "../../src/soak.rs"]
+mod soak;
 mod tools;
 mod word_count;

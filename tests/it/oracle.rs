@@ -439,16 +439,13 @@ async fn one_seed(seed: u64) {
 
 #[test]
 fn views_equal_their_batch_answer_after_every_batch() {
-    let soak = std::env::var_os("TIDEMILL_SOAK").is_some();
-    let (first, seeds) = match std::env::var("TIDEMILL_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-    {
-        Some(seed) => (seed, 1),
-        None => (1, if soak { 1000 } else { 40 }),
+    let one = std::env::var("TIDEMILL_SEED").ok();
+    let seeds = match one.and_then(|seed| seed.parse::<u64>().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => crate::soak::seeds(1..41),
     };
     run(async {
-        for seed in first..first + seeds {
+        for seed in seeds {
             one_seed(seed).await;
         }
     });

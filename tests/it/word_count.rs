@@ -29,10 +29,14 @@ impl Lines {
     }
 
     fn send(&mut self, text: &str) {
+        self.send_bytes(text.as_bytes());
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8]) {
         self.peer
             .as_mut()
             .expect("connected")
-            .write_all(text.as_bytes())
+            .write_all(bytes)
             .expect("sent");
     }
 }
@@ -82,5 +86,23 @@ fn word_count_over_a_socket_survives_kill_with_exact_counts() {
                 ("quick", "1")
             ]
         );
+        // A line that is no text is set aside and counted with the next batch.
+        lines.send_bytes(b"\xff\xfe\n");
+        let letters = "SELECT count(*) FROM streaming_dead_letters WHERE error LIKE '%UTF8%'";
+        server.wait_for_value(letters, "1", within).await;
+        lines.send("the fox\n");
+        server.wait_for_value(total, "18", within).await;
+        let counted = "SELECT sum(num_dead_letter_rows) FROM streaming_metrics_log";
+        server.wait_for_value(counted, "1", within).await;
+        // The peer goes away for good: the status says so, and an event.
+        drop(lines);
+        let status = "SELECT status || ': ' || exception FROM streaming_queries
+                      WHERE exception LIKE 'could not connect to localhost:%: Connection refused'";
+        let lost = "SELECT count(*) > 0 FROM streaming_events WHERE event = 'source lost'";
+        server
+            .wait_for_value(lost, "t", Duration::from_secs(20))
+            .await;
+        let told = server.value(status).await;
+        assert!(told.starts_with("waiting for source: "), "{told}");
     });
 }

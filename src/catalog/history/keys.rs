@@ -12,12 +12,14 @@ pub(super) const EVENTS: u8 = b'e';
 pub(super) const DEAD_LETTERS: u8 = b'd';
 pub(super) const LATE_ROWS: u8 = b'l';
 pub(super) const EXPECTATIONS: u8 = b'x';
+pub(super) const DATA_GAPS: u8 = b'g';
 
 pub(super) const LAST_METRICS: u8 = b'n';
 pub(super) const KNOWN_BATCHES: u8 = b'k';
 
 /// Tables whose keys begin with an object's name and a batch.
-pub(super) const BATCH_TABLES: [u8; 4] = [METRICS, DEAD_LETTERS, LATE_ROWS, EXPECTATIONS];
+pub(super) const BATCH_TABLES: [u8; 5] =
+    [METRICS, DEAD_LETTERS, LATE_ROWS, EXPECTATIONS, DATA_GAPS];
 
 pub(super) fn metrics(view: &str, batch_id: u64) -> Vec<u8> {
     batch_key(METRICS, view, batch_id, &[])
@@ -44,8 +46,16 @@ pub(super) fn late_row(view: &str, batch_id: u64, row_number: u64) -> Vec<u8> {
     batch_key(LATE_ROWS, view, batch_id, &row_number.to_be_bytes())
 }
 
-pub(super) fn expectation(stream: &str, batch_id: u64, name: &str) -> Vec<u8> {
-    batch_key(EXPECTATIONS, stream, batch_id, name.as_bytes())
+/// Pipelines that read one stream count their batches each by itself.
+pub(super) fn expectation(stream: &str, batch_id: u64, pipeline: &str, name: &str) -> Vec<u8> {
+    let rest = format!("{pipeline}\0{name}");
+    batch_key(EXPECTATIONS, stream, batch_id, rest.as_bytes())
+}
+
+/// The same part that is missed again, in a replayed batch, is the same gap.
+pub(super) fn data_gap(stream: &str, batch_id: u64, pipeline: &str, partition: &str) -> Vec<u8> {
+    let rest = format!("{pipeline}\0{partition}");
+    batch_key(DATA_GAPS, stream, batch_id, rest.as_bytes())
 }
 
 pub(super) fn event(at_us: i64, object: &str, kind: &str) -> Vec<u8> {

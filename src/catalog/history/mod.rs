@@ -1,5 +1,5 @@
 //! What happened, kept across restarts: metrics rows, events, dead letters, late rows,
-//! expectation counts.
+//! expectation counts, data gaps.
 //!
 //! Rows are JSON values under ordered keys (see [`keys`]), so that one view's last batches are one
 //! short range scan. Every write is idempotent: a row's key says which batch or instant it belongs
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::rows::{DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
+use self::rows::{DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
 use crate::clock::ClockRef;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::system::SystemStore;
@@ -159,11 +159,35 @@ impl History {
         let pairs = rows
             .iter()
             .map(|row| {
-                let key = keys::expectation(&row.stream_name, row.batch_id, &row.expectation_name);
+                let ExpectationRow {
+                    stream_name,
+                    pipeline,
+                    expectation_name,
+                    ..
+                } = row;
+                let key = keys::expectation(stream_name, row.batch_id, pipeline, expectation_name);
                 Ok((key, json(row)?))
             })
             .collect::<Result<Vec<_>>>()?;
         self.store.put_all(&pairs, false)
+    }
+
+    /// Keeps parts of a source that were lost or skipped.
+    pub fn record_data_gaps(&self, rows: &[DataGapRow]) -> Result<()> {
+        let pairs = rows
+            .iter()
+            .map(|row| {
+                let DataGapRow {
+                    stream_name,
+                    pipeline,
+                    partition,
+                    ..
+                } = row;
+                let key = keys::data_gap(stream_name, row.batch_id, pipeline, partition);
+                Ok((key, json(row)?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.store.put_all(&pairs, true)
     }
 
     /// Where the store's times come from.
@@ -255,6 +279,11 @@ impl History {
         self.read(keys::EXPECTATIONS, filter)
     }
 
+    /// Parts of sources that were lost or skipped, by stream and batch.
+    pub fn data_gaps(&self, filter: &HistoryFilter) -> Result<Vec<DataGapRow>> {
+        self.read(keys::DATA_GAPS, filter)
+    }
+
     /// Forgets the per-batch rows of a dropped object, whose namesake will count batches anew.
     /// Its events stay.
     pub fn forget(&self, name: &str) -> Result<()> {
@@ -279,7 +308,7 @@ impl History {
                 .delete_range(&lower, &keys::metrics(&name, first_kept))?;
             let (lower, _) = keys::range_of(keys::EXPECTATIONS, &name);
             self.store
-                .delete_range(&lower, &keys::expectation(&name, first_kept, ""))?;
+                .delete_range(&lower, &keys::expectation(&name, first_kept, "", ""))?;
         }
         Ok(())
     }

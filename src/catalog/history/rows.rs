@@ -152,3 +152,30 @@ pub struct ExpectationRow {
     /// Rows of these that were dropped.
     pub num_dropped_rows: u64,
 }
+
+/// A row of `streaming_data_gaps`: a part of a source that was lost or skipped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataGapRow {
+    /// Stream that misses it.
+    pub stream_name: String,
+    /// Pipeline that went on without it.
+    pub pipeline: String,
+    /// Batch that was planned or read when it was noticed.
+    pub batch_id: u64,
+    /// When it was noticed.
+    pub recorded_at: i64,
+    /// Topic and partition, or path.
+    pub partition: String,
+    /// First missing position, if known.
+    pub from_position: Option<String>,
+    /// Position after the last missing one, if known.
+    pub to_position: Option<String>,
+    /// Rows, if known.
+    pub num_rows: Option<u64>,
+    /// Bytes, if known.
+    pub num_bytes: Option<u64>,
+    /// What happened, as a sentence.
+    pub cause: String,
+    /// The option that said to go on.
+    pub accepted_by: String,
+}

@@ -7,7 +7,9 @@ use datafusion::arrow::array::RecordBatch;
 use super::SystemFacts;
 use super::columns::Columns;
 use crate::catalog::definition::{Definition, OnViolation};
-use crate::catalog::history::rows::{DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
+use crate::catalog::history::rows::{
+    DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow,
+};
 use crate::catalog::history::{History, HistoryFilter};
 use crate::error::Result;
 
@@ -111,6 +113,26 @@ pub(super) fn late_rows(
         .finish()
 }
 
+pub(super) fn data_gaps(
+    facts: Option<&SystemFacts>,
+    filter: &HistoryFilter,
+) -> Result<RecordBatch> {
+    let rows: Vec<DataGapRow> = read(facts, |h| h.data_gaps(filter))?;
+    Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_str())
+        .count("batch_id", |r| r.batch_id)
+        .time("recorded_at", |r| r.recorded_at)
+        .text("partition", |r| r.partition.as_str())
+        .text("from_position", |r| r.from_position.as_deref())
+        .text("to_position", |r| r.to_position.as_deref())
+        .count("num_rows", |r| r.num_rows)
+        .count("num_bytes", |r| r.num_bytes)
+        .text("cause", |r| r.cause.as_str())
+        .text("accepted_by", |r| r.accepted_by.as_str())
+        .finish()
+}
+
 /// An expectation of a stream; counts are `None` until a batch gave some.
 struct Expectation {
     stream_name: String,
@@ -132,14 +154,22 @@ pub(super) fn expectations(
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
     let log: Vec<ExpectationRow> = read(facts, |h| h.expectations(filter))?;
-    let mut counts: BTreeMap<(String, String), Counts> = BTreeMap::new();
+    let mut by_pipeline: BTreeMap<(String, String, String), Counts> = BTreeMap::new();
     for row in log {
-        let sum = counts
-            .entry((row.stream_name, row.expectation_name))
+        let sum = by_pipeline
+            .entry((row.stream_name, row.expectation_name, row.pipeline))
             .or_default();
         sum.passed += row.num_passed_rows;
         sum.failed += row.num_failed_rows;
         sum.dropped += row.num_dropped_rows;
+    }
+    // Each pipeline that reads a stream checks all its rows: the one that saw the most counts.
+    let mut counts: BTreeMap<(String, String), Counts> = BTreeMap::new();
+    for ((stream, expectation, _), sum) in by_pipeline {
+        let most = counts.entry((stream, expectation)).or_default();
+        if sum.passed + sum.failed > most.passed + most.failed {
+            *most = sum;
+        }
     }
     let mut rows = Vec::new();
     if let Some(facts) = facts {

@@ -88,6 +88,11 @@ const TABLES: &[Definition] = &[
         build: history::expectations_log,
     },
     Definition {
+        name: "streaming_data_gaps",
+        name_column: "stream_name",
+        build: history::data_gaps,
+    },
+    Definition {
         name: "streaming_queries",
         name_column: "stream_name",
         build: running::queries,

@@ -605,7 +605,7 @@ impl Source for FilesSource {
         Ok(())
     }
 
-    fn take_notices(&self) -> Vec<String> {
+    fn take_notices(&self) -> Vec<crate::connectors::Notice> {
         self.policy.notices.take()
     }
 

@@ -17,7 +17,7 @@ use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReade
 use crate::connectors::formats::parquet::ParquetChunks;
 use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
 use crate::connectors::telling::{Names, Notices};
-use crate::connectors::{DeadLetter, SourceChunk};
+use crate::connectors::{DataGap, DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
@@ -37,6 +37,9 @@ pub struct ReadPolicy {
     /// What a file that changed after it was planned does.
     pub on_changed_file: OnChangedFile,
 }
+
+/// The option under which an unreadable file is gone on without.
+const SKIPPED_BY: &str = "on_bad_file = 'skip'";
 
 /// Bytes of a segment.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -88,6 +91,8 @@ impl FileTask {
     fn run(&self, out: &ChunkSender) -> Result<(), Stop> {
         let path = &self.file.entry.path;
         if let Some(reason) = &self.file.skipped {
+            let text = format!("file \"{path}\" is skipped: {reason}");
+            self.policy.notices.tell_gap(text, self.gap(SKIPPED_BY));
             return self.set_aside(out, reason.clone());
         }
         match self.read(out) {
@@ -98,23 +103,36 @@ impl FileTask {
                 if self.segment.start > 0 {
                     return Ok(());
                 }
-                self.policy.notices.tell(format!(
+                let text = format!(
                     "file \"{path}\" of a planned batch is gone: its {} bytes are lost",
                     self.file.entry.size
-                ));
+                );
+                let gap = self.gap("ignore_missing_files = true");
+                self.policy.notices.tell_gap(text, gap);
                 let reason = format!("file is gone; it had {} bytes", self.file.entry.size);
                 self.set_aside(out, reason)
             }
             Err(Stop::Failed(e))
                 if e.kind() == ErrorKind::Damaged && self.policy.on_bad_file == OnBadFile::Skip =>
             {
-                self.policy.notices.tell(format!(
+                let text = format!(
                     "file \"{path}\" is skipped, because it cannot be read: {}",
                     e.primary()
-                ));
+                );
+                self.policy.notices.tell_gap(text, self.gap(SKIPPED_BY));
                 self.set_aside(out, e.primary().to_owned())
             }
             other => other,
+        }
+    }
+
+    /// The whole file, as a part of the source that is gone on without.
+    fn gap(&self, accepted_by: &'static str) -> DataGap {
+        DataGap {
+            partition: self.file.entry.path.clone(),
+            bytes: Some(self.file.entry.size),
+            accepted_by,
+            ..DataGap::default()
         }
     }
 

@@ -303,11 +303,18 @@ async fn a_file_that_grows_is_read_as_planned_and_told() {
     let range = plan(&source, 1, &start).await.unwrap();
     fixture.put("a.json", "{\"id\":1}\n{\"id\":2}\n", 5);
     assert_eq!(ids(&source, &range).await, [1]);
-    assert!(source.take_notices()[0].contains("between planning and reading"));
+    assert!(
+        source.take_notices()[0]
+            .text
+            .contains("between planning and reading")
+    );
     assert!(plan(&source, 2, &range.end).await.is_none());
     let notices = source.take_notices();
     assert_eq!(notices.len(), 1, "told once, though it was seen twice");
-    assert!(notices[0].contains("a.json") && notices[0].contains("had 9 bytes and has 18 now"));
+    assert!(
+        notices[0].text.contains("a.json")
+            && notices[0].text.contains("had 9 bytes and has 18 now")
+    );
     assert!(plan(&source, 2, &range.end).await.is_none());
     assert!(source.take_notices().is_empty());
     fixture
@@ -561,7 +568,7 @@ async fn a_line_that_is_being_written_is_waited_for() {
             .contains("ALTER STREAM f SET (on_bad_file = 'skip');")
     );
     let notices = source.take_notices();
-    assert!(notices.len() == 1 && notices[0].contains("empty.json"));
+    assert!(notices.len() == 1 && notices[0].text.contains("empty.json"));
     fixture.options.push(("on_bad_file".into(), "skip".into()));
     let lenient = fixture.open();
     let third = plan(&lenient, 3, &second.end).await.unwrap();

@@ -57,6 +57,15 @@ fn write_json<W: Write>(batches: &[RecordBatch], out: W) -> Result<()> {
     Ok(writer.into_inner().flush()?)
 }
 
+/// Each row of a batch as a JSON object.
+pub fn json_rows(batch: &RecordBatch) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    write_json(std::slice::from_ref(batch), &mut lines)?;
+    let lines =
+        String::from_utf8(lines).map_err(|_| Error::internal("JSON of a row is not UTF-8"))?;
+    Ok(lines.lines().map(str::to_owned).collect())
+}
+
 /// Encoders for the types that arrow's JSON has no rule for, or another one.
 #[derive(Debug)]
 struct SqlEncoders;

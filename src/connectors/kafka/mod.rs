@@ -234,8 +234,8 @@ impl Inner {
         for loss in losses.iter().filter(|loss| !told.contains(loss)) {
             let notice = loss.describe();
             let notice = notice.trim_end_matches('.');
-            self.notices
-                .tell(format!("kafka data loss is accepted: {notice}"));
+            let text = format!("kafka data loss is accepted: {notice}");
+            self.notices.tell_gap(text, loss.gap());
         }
         *told = losses;
     }
@@ -385,11 +385,12 @@ impl Source for KafkaSource {
                 if self.inner.fail_on_data_loss {
                     return Err(loss.error(&self.inner.names));
                 }
-                self.inner.notices.tell(format!(
+                let text = format!(
                     "kafka data loss is accepted: offsets {} up to {} of partition {} went with \
                      the old topic {}",
                     range.start, range.end, range.partition, range.topic
-                ));
+                );
+                self.inner.notices.tell_gap(text, range.gap());
             }
             ranges = sound;
         }
@@ -424,7 +425,7 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    fn take_notices(&self) -> Vec<String> {
+    fn take_notices(&self) -> Vec<crate::connectors::Notice> {
         self.inner.notices.take()
     }
 

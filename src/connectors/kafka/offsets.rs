@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::connectors::SourceOffset;
 use crate::connectors::telling::Names;
+use crate::connectors::{DataGap, SourceOffset};
 use crate::error::{Error, Result};
 
 /// Offsets by partition.
@@ -162,6 +162,24 @@ impl Loss {
         }
         let marks = self.marks?;
         u64::try_from(marks.low - self.wanted).ok()
+    }
+
+    /// As it is kept where loss is accepted.
+    pub(in crate::connectors) fn gap(&self) -> DataGap {
+        let next = self
+            .marks
+            .filter(|_| !self.recreated)
+            .map(|marks| marks.low);
+        DataGap {
+            partition: format!("{}/{}", self.topic, self.partition),
+            from: Some(self.wanted.to_string()),
+            to: next
+                .filter(|next| *next > self.wanted)
+                .map(|next| next.to_string()),
+            rows: self.rows(),
+            bytes: None,
+            accepted_by: "fail_on_data_loss = false",
+        }
     }
 
     /// As a sentence.

@@ -26,7 +26,7 @@ use super::offsets::{Loss, TopicWatermarks, Watermarks};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
 use crate::connectors::formats::{FormatOptions, Layout, RecordDecoder, dead_letter};
 use crate::connectors::telling::Names;
-use crate::connectors::{DeadLetter, SourceChunk};
+use crate::connectors::{DataGap, DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result};
 
@@ -53,6 +53,18 @@ pub struct PartitionRange {
 }
 
 impl PartitionRange {
+    /// The whole range, as it is kept where its loss is accepted.
+    pub fn gap(&self) -> DataGap {
+        DataGap {
+            partition: format!("{}/{}", self.topic, self.partition),
+            from: Some(self.start.to_string()),
+            to: Some(self.end.to_string()),
+            rows: u64::try_from(self.end - self.start).ok(),
+            bytes: None,
+            accepted_by: "fail_on_data_loss = false",
+        }
+    }
+
     /// What is lost of a range whose topic was created again.
     pub fn lost_with_its_topic(&self, watermarks: &TopicWatermarks) -> Loss {
         let marks = watermarks

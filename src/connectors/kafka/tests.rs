@@ -257,7 +257,7 @@ async fn lost_records_stop_or_are_told() {
     assert_eq!(ids(&read(&lenient, &planned, &[0]).await.unwrap()), [1]);
     let notices = lenient.take_notices();
     assert!(
-        notices.len() == 1 && notices[0].contains("offset 50"),
+        notices.len() == 1 && notices[0].text.contains("offset 50"),
         "{notices:?}"
     );
     let again = lenient

@@ -56,6 +56,14 @@ fn lines(endpoint: &Endpoint) -> Lines {
 const HERE: [(&str, &str); 2] = [("host", "localhost"), ("port", "9999")];
 
 #[test]
+fn a_socket_cannot_stop_at_a_bad_row() {
+    let with = |policy| endpoint(&[HERE[0], HERE[1], ("on_bad_row", policy)], SqlType::Text);
+    assert_eq!(with("fail").err().unwrap().sqlstate(), "0A000");
+    assert!(with("drop").unwrap().drops_bad_rows);
+    assert!(!with("dead letter").unwrap().drops_bad_rows);
+}
+
+#[test]
 fn lines_come_whole_out_of_any_pieces() {
     let endpoint = endpoint(&HERE, SqlType::Text).unwrap();
     let input = "one two\r\n\nd\u{e9}j\u{e0}\nlast".as_bytes();

@@ -8,17 +8,19 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use datafusion::arrow::compute::filter;
 use datafusion::arrow::datatypes::SchemaRef;
 
 use super::AggregateRequest;
 use super::columns::StateColumn;
 use super::keys::KeyFormat;
-use super::output::{GroupState, output};
+use super::output::{GroupState, outputs};
 use super::plan::AggregatePlan;
 use crate::catalog::definition::EmitMode;
 use crate::dataflow::entries::Gathered;
 use crate::dataflow::number::read_integer;
+use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::rows::rebatch;
 use crate::error::Result;
 use crate::state::{StateScan, StateSnapshot, TableId};
@@ -34,6 +36,8 @@ pub struct GroupContents {
     schema: SchemaRef,
     /// For each column of the view, the column of the aggregate's output.
     columns: Vec<usize>,
+    /// Whether a group whose result cannot be computed is shown, with NULL for it.
+    on_row_error: OnRowError,
 }
 
 impl GroupContents {
@@ -44,6 +48,7 @@ impl GroupContents {
         request: &AggregateRequest,
         schema: SchemaRef,
         columns: Vec<usize>,
+        on_row_error: OnRowError,
     ) -> Result<Option<Self>> {
         if request.emit != EmitMode::OnUpdate || request.event_time.is_some() {
             return Ok(None);
@@ -57,6 +62,7 @@ impl GroupContents {
             group_columns: request.group.len(),
             schema,
             columns,
+            on_row_error,
         }))
     }
 
@@ -149,16 +155,26 @@ impl GroupReader {
             columns: &groups.columns,
         };
         let indexes: Vec<u32> = (0..count as u32).collect();
-        let columns = of_output
+        let (results, failed) = outputs(&contents.plan.outputs, state, &indexes)?;
+        let columns: Vec<ArrayRef> = of_output
             .into_iter()
-            .map(|column| -> Result<ArrayRef> {
-                match column.checked_sub(contents.group_columns) {
-                    None => Ok(Arc::clone(&keys[column])),
-                    Some(call) => output(&contents.plan.outputs[call], state, &indexes),
-                }
+            .map(|column| match column.checked_sub(contents.group_columns) {
+                None => Arc::clone(&keys[column]),
+                Some(call) => Arc::clone(&results[call]),
             })
+            .collect();
+        if failed.places.is_empty() || contents.on_row_error == OnRowError::Null {
+            return rebatch(&self.output_schema, columns, count).map(Some);
+        }
+        // A group whose result cannot be computed is no row of the view.
+        let shown: BooleanArray = (0..count)
+            .map(|place| Some(!failed.places.contains(&place)))
+            .collect();
+        let columns = columns
+            .iter()
+            .map(|column| Ok(filter(column, &shown)?))
             .collect::<Result<Vec<_>>>()?;
-        rebatch(&self.output_schema, columns, count).map(Some)
+        rebatch(&self.output_schema, columns, shown.true_count()).map(Some)
     }
 }
 

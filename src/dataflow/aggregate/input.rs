@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Float64Type, UInt64Type};
@@ -12,6 +12,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use super::keys::{BatchKeys, KeyFormat, to_integers};
 use super::plan::{AggregatePlan, Argument, ArgumentForm, Mask};
 use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::expression::evaluate;
+use crate::dataflow::row_errors::{FailedRows, evaluate_each};
 use crate::error::{Error, Result};
 
 /// An argument's values in the form its cells need.
@@ -50,6 +52,10 @@ pub struct BatchInput {
     pub multisets: Vec<Rows>,
 }
 
+/// Computes an expression over a change; the function says on which rows the value is used.
+type Evaluate<'a> =
+    dyn FnMut(&Arc<dyn PhysicalExpr>, &dyn Fn(usize) -> bool) -> Result<ArrayRef> + 'a;
+
 impl BatchInput {
     /// Evaluates a change.
     pub fn evaluate(
@@ -58,25 +64,48 @@ impl BatchInput {
         group: &[Arc<dyn PhysicalExpr>],
         change: &ChangeBatch,
     ) -> Result<Self> {
-        let batch = change.rows();
-        let rows = batch.num_rows();
+        let evaluate =
+            &mut |e: &Arc<dyn PhysicalExpr>, _: &dyn Fn(usize) -> bool| evaluate(e, change.rows());
+        Self::build(plan, format, group, change, evaluate)
+    }
+
+    /// As [`Self::evaluate`] where some rows fail: NULL for what cannot be computed. The failing
+    /// rows go to `failed`, but for those on which a FILTER passes the value over.
+    pub fn evaluate_each(
+        plan: &AggregatePlan,
+        format: &KeyFormat,
+        group: &[Arc<dyn PhysicalExpr>],
+        change: &ChangeBatch,
+        failed: &mut FailedRows,
+    ) -> Result<Self> {
+        let evaluate = &mut |e: &Arc<dyn PhysicalExpr>, is_used: &dyn Fn(usize) -> bool| {
+            let mut failed_here = FailedRows::default();
+            let values = evaluate_each(e, change.rows(), &mut failed_here)?;
+            failed.add_where(failed_here, is_used);
+            Ok(values)
+        };
+        Self::build(plan, format, group, change, evaluate)
+    }
+
+    fn build(
+        plan: &AggregatePlan,
+        format: &KeyFormat,
+        group: &[Arc<dyn PhysicalExpr>],
+        change: &ChangeBatch,
+        evaluate: &mut Evaluate<'_>,
+    ) -> Result<Self> {
+        let rows = change.num_rows();
+        let always = |_: usize| true;
         let group: Vec<_> = group
             .iter()
-            .map(|e| evaluate(e, batch))
+            .map(|e| evaluate(e, &always))
             .collect::<Result<_>>()?;
         let (keys, hashes) = format.batch_keys(&group, rows)?;
-        let mut arguments = Vec::with_capacity(plan.arguments.len());
-        let mut nulls = Vec::with_capacity(plan.arguments.len());
-        for argument in &plan.arguments {
-            let array = evaluate(&argument.expression, batch)?;
-            nulls.push(array.logical_nulls().filter(|n| n.null_count() > 0));
-            arguments.push(argument_values(argument, &array)?);
-        }
         let filters: Vec<NullBuffer> = plan
             .filters
             .iter()
             .map(|filter| {
-                let array = evaluate(filter, batch)?;
+                let array = evaluate(filter, &always)?;
                 let array = array.as_boolean_opt().ok_or_else(|| {
                     Error::internal("the condition of an aggregate's filter is not boolean")
                 })?;
@@ -86,6 +115,19 @@ impl BatchInput {
                 }))
             })
             .collect::<Result<_>>()?;
+        let passes = |mask: usize, row: usize| {
+            let filter = plan.masks[mask].filter;
+            filter.is_none_or(|filter| filters[filter].is_valid(row))
+        };
+        let mut arguments = Vec::with_capacity(plan.arguments.len());
+        let mut nulls = Vec::with_capacity(plan.arguments.len());
+        for (index, argument) in plan.arguments.iter().enumerate() {
+            let masks: Vec<usize> = plan.masks_of(index).collect();
+            let is_used = |row: usize| masks.iter().any(|&mask| passes(mask, row));
+            let array = evaluate(&argument.expression, &is_used)?;
+            nulls.push(array.logical_nulls().filter(|n| n.null_count() > 0));
+            arguments.push(argument_values(argument, &array)?);
+        }
         let masks = plan
             .masks
             .iter()
@@ -95,10 +137,11 @@ impl BatchInput {
             .multisets
             .iter()
             .map(|multiset| {
+                let is_used = |row: usize| passes(multiset.mask, row);
                 let columns: Vec<_> = multiset
                     .expressions
                     .iter()
-                    .map(|e| evaluate(e, batch))
+                    .map(|e| evaluate(e, &is_used))
                     .collect::<Result<_>>()?;
                 Ok(multiset.converter.convert_columns(&columns)?)
             })
@@ -114,11 +157,6 @@ impl BatchInput {
             multisets,
         })
     }
-}
-
-/// An expression's values over a batch, a scalar repeated.
-pub fn evaluate(expression: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<ArrayRef> {
-    Ok(expression.evaluate(batch)?.into_array(batch.num_rows())?)
 }
 
 fn argument_values(argument: &Argument, array: &ArrayRef) -> Result<ArgumentValues> {

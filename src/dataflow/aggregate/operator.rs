@@ -8,15 +8,17 @@ use rayon::prelude::*;
 
 use super::AggregateRequest;
 use super::contents::groups_table;
-use super::input::{BatchInput, evaluate};
+use super::input::BatchInput;
 use super::keys::KeyFormat;
 use super::plan::AggregatePlan;
 use super::shard::{Closing, Shard, ShardOutput, Shared};
 use crate::catalog::definition::EmitMode;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
+use crate::dataflow::late::{LateBatch, LateRows};
 use crate::dataflow::number::{read_integer, write_signed};
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
 use crate::error::{Error, Result};
 use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
 
@@ -49,6 +51,8 @@ pub struct AggregateOperator {
     outputs: Vec<ShardOutput>,
     closed_ends: Entries,
     statistics: OperatorStatistics,
+    errors: RowErrors,
+    late: LateRows,
     budget: Option<Arc<MemoryBudget>>,
     accounted_bytes: usize,
 }
@@ -93,6 +97,7 @@ impl AggregateOperator {
             event_time: request.event_time,
             emit_on_close,
             groups_table: groups_table(&request.name),
+            on_row_error: OnRowError::default(),
             name: request.name.clone(),
         };
         Ok(Self {
@@ -114,6 +119,8 @@ impl AggregateOperator {
             outputs: Vec::new(),
             closed_ends: Entries::default(),
             statistics: OperatorStatistics::default(),
+            errors: RowErrors::default(),
+            late: LateRows::default(),
             budget: None,
             accounted_bytes: 0,
         })
@@ -160,7 +167,10 @@ impl AggregateOperator {
             return Ok(change);
         };
         let expression: &Arc<dyn PhysicalExpr> = &self.shared.group[event_time.group_index];
-        let ends = event_time.ends(&evaluate(expression, change.rows())?)?;
+        // A time that cannot be computed is met again, and told, with the other expressions.
+        let mut failed = FailedRows::default();
+        let times = evaluate_each(expression, change.rows(), &mut failed)?;
+        let ends = event_time.ends(&times)?;
         let late = (0..ends.len())
             .filter(|&i| ends.is_valid(i) && ends.value(i) <= watermark)
             .count();
@@ -171,7 +181,30 @@ impl AggregateOperator {
         let in_time: BooleanArray = (0..ends.len())
             .map(|i| Some(ends.is_null(i) || ends.value(i) > watermark))
             .collect();
+        self.late
+            .keep(&change, &ends, event_time.end_offset, &in_time)?;
         change.filter(&in_time)
+    }
+
+    /// The change evaluated where some rows fail: by the view's policy without these rows, or with
+    /// NULL for what cannot be computed.
+    fn evaluate_each(&mut self, change: ChangeBatch) -> Result<BatchInput> {
+        let Shared {
+            plan,
+            format,
+            group,
+            ..
+        } = &self.shared;
+        let mut failed = FailedRows::default();
+        let input = BatchInput::evaluate_each(plan, format, group, &change, &mut failed)?;
+        self.errors.note(&change, &failed)?;
+        if failed.is_empty() || self.errors.policy() == OnRowError::Null {
+            return Ok(input);
+        }
+        let change = change.filter(&failed.good_rows(change.num_rows()))?;
+        // What still fails is passed over by a FILTER.
+        let mut passed_over = FailedRows::default();
+        BatchInput::evaluate_each(plan, format, group, &change, &mut passed_over)
     }
 
     /// The groups that end at or before the watermark, and the deletion of their ends.
@@ -325,6 +358,11 @@ impl Operator for AggregateOperator {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.errors.set_policy(policy);
+        self.shared.on_row_error = policy;
+    }
+
     fn push(
         &mut self,
         _port: usize,
@@ -351,7 +389,12 @@ impl Operator for AggregateOperator {
             return Ok(());
         }
         let shared = &self.shared;
-        let input = BatchInput::evaluate(&shared.plan, &shared.format, &shared.group, &change)?;
+        let input = BatchInput::evaluate(&shared.plan, &shared.format, &shared.group, &change);
+        let input = match input {
+            Err(error) if error.is_of_value() => self.evaluate_each(change)?,
+            other => other?,
+        };
+        let shared = &self.shared;
         let store = self.store(context);
         if input.rows < PARALLEL_ROWS_MIN || self.shards.len() == 1 {
             return self
@@ -385,11 +428,14 @@ impl Operator for AggregateOperator {
         };
         self.outputs = outputs?;
         for output in &mut self.outputs {
+            let (groups, error) = std::mem::take(&mut output.failed);
+            self.errors.count(groups, error);
             let changes = std::mem::take(&mut output.changes);
             self.statistics.output_rows += output.unmade_rows;
             self.statistics.output_rows += changes.iter().map(|c| c.num_rows() as u64).sum::<u64>();
             out.extend(changes);
         }
+        self.errors.settle()?;
         self.find_first_open_end(context)
     }
 
@@ -419,6 +465,8 @@ impl Operator for AggregateOperator {
         self.state_rows = None;
         self.closed_until = None;
         self.first_open_end = None;
+        self.errors.reset();
+        self.late = LateRows::default();
         self.forget_resident();
     }
 
@@ -468,8 +516,14 @@ impl Operator for AggregateOperator {
         .collect()
     }
 
+    fn take_late_rows(&mut self) -> Vec<LateBatch> {
+        self.late.take()
+    }
+
     fn statistics(&self) -> OperatorStatistics {
-        self.statistics.clone()
+        let mut statistics = self.statistics.clone();
+        self.errors.add_statistics(&mut statistics);
+        statistics
     }
 }
 

@@ -1,12 +1,14 @@
 //! Output columns from state columns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, UInt64Array,
+    new_null_array,
 };
 use datafusion::arrow::buffer::NullBuffer;
-use datafusion::arrow::compute::{cast, kernels::cmp};
+use datafusion::arrow::compute::{cast, concat, kernels::cmp};
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, DecimalType, i256};
 
 use super::columns::StateColumn;
@@ -41,8 +43,61 @@ impl GroupState<'_> {
     }
 }
 
+/// Groups whose result cannot be computed, such as a sum that does not fit its type.
+#[derive(Debug, Default)]
+pub struct FailedGroups {
+    /// Places among the groups that were asked for.
+    pub places: BTreeSet<usize>,
+    /// The first error.
+    pub first: Option<Error>,
+}
+
+impl FailedGroups {
+    fn add(&mut self, place: usize, error: Error) {
+        self.places.insert(place);
+        self.first.get_or_insert(error);
+    }
+}
+
+/// The output columns for the groups at `indexes`, NULL where a result cannot be computed.
+pub fn outputs(
+    outputs: &[Output],
+    state: GroupState<'_>,
+    indexes: &[u32],
+) -> Result<(Vec<ArrayRef>, FailedGroups)> {
+    let mut failed = FailedGroups::default();
+    let columns = outputs
+        .iter()
+        .map(|of| match output(of, state, indexes) {
+            Err(error) if error.is_of_value() => output_each(of, state, indexes, &mut failed),
+            other => other,
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok((columns, failed))
+}
+
+fn output_each(
+    of: &Output,
+    state: GroupState<'_>,
+    indexes: &[u32],
+    failed: &mut FailedGroups,
+) -> Result<ArrayRef> {
+    let mut parts = Vec::with_capacity(indexes.len());
+    for (place, index) in indexes.iter().enumerate() {
+        parts.push(match output(of, state, std::slice::from_ref(index)) {
+            Err(error) if error.is_of_value() => {
+                failed.add(place, error);
+                new_null_array(&of.data_type, 1)
+            }
+            other => other?,
+        });
+    }
+    let parts: Vec<_> = parts.iter().map(AsRef::as_ref).collect();
+    Ok(concat(&parts)?)
+}
+
 /// The output column for the groups at `indexes`.
-pub fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<ArrayRef> {
+fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<ArrayRef> {
     let data_type = &output.data_type;
     let at = |i: &u32| *i as usize;
     Ok(match &output.kind {
@@ -142,9 +197,29 @@ pub fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result
     })
 }
 
-/// Fails as [`output`] would, without making the column: a result that is not shown in this batch
-/// must not fail whoever reads it later.
-pub fn check(output_column: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<()> {
+/// The groups for which [`outputs`] would fail, without making the columns: a result that is not
+/// shown in this batch must not fail whoever reads it later.
+pub fn check(outputs: &[Output], state: GroupState<'_>, indexes: &[u32]) -> Result<FailedGroups> {
+    let mut failed = FailedGroups::default();
+    for column in outputs {
+        match check_column(column, state, indexes) {
+            Err(error) if error.is_of_value() => {}
+            other => {
+                other?;
+                continue;
+            }
+        }
+        for (place, index) in indexes.iter().enumerate() {
+            match check_column(column, state, std::slice::from_ref(index)) {
+                Err(error) if error.is_of_value() => failed.add(place, error),
+                other => other?,
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn check_column(output_column: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<()> {
     let data_type = &output_column.data_type;
     match &output_column.kind {
         OutputKind::Sum { sum, count } => {

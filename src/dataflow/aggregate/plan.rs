@@ -229,6 +229,18 @@ pub struct AggregatePlan {
 }
 
 impl AggregatePlan {
+    /// The masks under which an argument is looked at.
+    pub fn masks_of(&self, argument: usize) -> impl Iterator<Item = usize> {
+        let of_cells = self.cells.iter().filter(move |c| c.argument == argument);
+        let of_masks = self.masks.iter().enumerate().filter(move |(_, mask)| {
+            let of_truth = mask.truth.is_some_and(|(named, _)| named == argument);
+            of_truth || mask.arguments.contains(&argument)
+        });
+        of_cells
+            .map(|cell| cell.mask)
+            .chain(of_masks.map(|(index, _)| index))
+    }
+
     /// Compiles a request; SQLSTATE 0A000 when a value that must be stored has no row form.
     pub fn try_new(request: &AggregateRequest) -> Result<Self> {
         let mut plan = Self::default();

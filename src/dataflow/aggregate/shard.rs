@@ -23,11 +23,12 @@ use super::columns::StateColumn;
 use super::input::BatchInput;
 use super::keys::{BatchKeys, GroupKeys, KeyFormat, to_integers};
 use super::multiset::{self, Delta, TouchedGroups};
-use super::output::{self, GroupState};
+use super::output::{self, FailedGroups, GroupState};
 use super::plan::AggregatePlan;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, Result};
 use crate::state::{StateSnapshot, TableId};
 
@@ -52,6 +53,8 @@ pub struct Shared {
     pub emit_on_close: bool,
     /// Table of the groups.
     pub groups_table: TableId,
+    /// What becomes of a group whose result cannot be computed.
+    pub on_row_error: OnRowError,
 }
 
 /// Groups that the watermark closes, ascending by key.
@@ -80,6 +83,32 @@ pub struct ShardOutput {
     pub ends: BTreeSet<(i64, Vec<u8>, bool)>,
     /// By how many the state's rows grew.
     pub growth: i64,
+    /// Groups whose result cannot be computed, and the first error.
+    pub failed: (u64, Option<Error>),
+}
+
+impl ShardOutput {
+    /// Counts the groups whose result cannot be computed; an error where they must not be.
+    fn fail(&mut self, shared: &Shared, failed: FailedGroups) -> Result<()> {
+        match failed.first {
+            Some(error) if shared.on_row_error == OnRowError::Fail => Err(error),
+            first => {
+                self.failed.0 += failed.places.len() as u64;
+                self.failed.1 = self.failed.1.take().or(first);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The groups that are shown: those whose result cannot be computed only with NULL for it.
+    fn shown(&self, mut there: Vec<bool>, failed: &FailedGroups) -> Vec<bool> {
+        if self.on_row_error != OnRowError::Null {
+            failed.places.iter().for_each(|&place| there[place] = false);
+        }
+        there
+    }
 }
 
 /// The groups of one shard.
@@ -350,11 +379,10 @@ impl Shard {
                 rows: &self.rows,
                 columns: &self.columns,
             };
-            for column in &shared.plan.outputs {
-                output::check(column, state, &groups)?;
-            }
+            let failed = output::check(&shared.plan.outputs, state, &groups)?;
+            result.fail(shared, failed)?;
         } else if !shared.emit_on_close {
-            self.emit_changes(shared, &columns, &slots, &groups, &mut result.changes)?;
+            self.emit_changes(shared, &columns, &slots, &groups, result)?;
         }
         self.write_touched(shared, &keys, &columns, &slots, &groups, result)?;
         if !quiet {
@@ -423,7 +451,7 @@ impl Shard {
         columns: &[ArrayRef],
         slots: &[u32],
         groups: &[u32],
-        changes: &mut Vec<ChangeBatch>,
+        result: &mut ShardOutput,
     ) -> Result<()> {
         let old = GroupState {
             rows: &self.old_rows,
@@ -438,22 +466,23 @@ impl Shard {
             .map(|&s| self.old_present[s as usize])
             .collect();
         let is: Vec<bool> = groups.iter().map(|&g| self.is_there(shared, g)).collect();
+        let (old, old_failed) = output::outputs(&shared.plan.outputs, old, slots)?;
+        let (new, new_failed) = output::outputs(&shared.plan.outputs, new, groups)?;
+        let was = shared.shown(was, &old_failed);
+        let is = shared.shown(is, &new_failed);
+        result.fail(shared, new_failed)?;
         let mut changed: Vec<bool> = was.iter().zip(&is).map(|(was, is)| was != is).collect();
-        let mut outputs = (Vec::new(), Vec::new());
-        for output in &shared.plan.outputs {
-            let old = output::output(output, old, slots)?;
-            let new = output::output(output, new, groups)?;
-            output::mark_different(&old, &new, &mut changed)?;
-            outputs.0.push(old);
-            outputs.1.push(new);
+        for (old, new) in old.iter().zip(&new) {
+            output::mark_different(old, new, &mut changed)?;
         }
+        let changes = &mut result.changes;
         let gone: Vec<bool> = was.iter().zip(&changed).map(|(a, b)| a & b).collect();
         let come: Vec<bool> = is.iter().zip(&changed).map(|(a, b)| a & b).collect();
-        if let Some(rows) = pick(shared, columns, &outputs.0, gone)? {
+        if let Some(rows) = pick(shared, columns, &old, gone)? {
             let weights = Int64Array::from_value(-1, rows.num_rows());
             changes.push(ChangeBatch::weighted(rows, weights));
         }
-        if let Some(rows) = pick(shared, columns, &outputs.1, come)? {
+        if let Some(rows) = pick(shared, columns, &new, come)? {
             changes.push(ChangeBatch::inserts(rows));
         }
         Ok(())
@@ -564,13 +593,10 @@ impl Shard {
                 rows: &self.rows,
                 columns: &self.columns,
             };
-            let outputs: Vec<_> = shared
-                .plan
-                .outputs
-                .iter()
-                .map(|o| output::output(o, state, &groups))
-                .collect::<Result<_>>()?;
+            let (outputs, failed) = output::outputs(&shared.plan.outputs, state, &groups)?;
             let there = groups.iter().map(|&g| self.rows[g as usize] > 0).collect();
+            let there = shared.shown(there, &failed);
+            result.fail(shared, failed)?;
             if let Some(rows) = pick(shared, &columns, &outputs, there)? {
                 result.changes.push(ChangeBatch::inserts(rows));
             }

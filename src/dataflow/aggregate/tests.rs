@@ -17,6 +17,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use super::*;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::operator::{BatchContext, Operator};
+use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::view_storage::{ViewLayout, ViewStorage, read_row_count, read_view};
 use crate::error::{Result, sqlstate};
 use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions};
@@ -263,7 +264,7 @@ impl Bench {
         };
         let output = Arc::clone(&request.output_schema);
         let columns = (0..output.fields().len()).collect();
-        let groups = GroupContents::of(&request, output, columns).unwrap();
+        let groups = GroupContents::of(&request, output, columns, OnRowError::Fail).unwrap();
         Self {
             groups: groups.map(Arc::new),
             quiet: false,

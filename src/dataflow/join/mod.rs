@@ -33,9 +33,9 @@ pub use self::time::SideTime;
 use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::expression::evaluate_all;
 use super::keyed::encode_key;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -130,6 +130,10 @@ pub struct Join {
     keys: KeyCodec,
     sides: [Side; 2],
     numbers: BatchNumbers,
+    /// Of the keys of either side.
+    key_errors: [RowErrors; 2],
+    /// Of the condition, over pairs.
+    pair_errors: RowErrors,
 }
 
 impl Join {
@@ -156,6 +160,8 @@ impl Join {
             keys: KeyCodec::new(spec.key_types.iter().cloned())?,
             sides: [side(0, "left")?, side(1, "right")?],
             numbers: BatchNumbers::default(),
+            key_errors: Default::default(),
+            pair_errors: RowErrors::default(),
             spec,
         })
     }
@@ -183,6 +189,10 @@ impl Operator for Join {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.errors().for_each(|errors| errors.set_policy(policy));
+    }
+
     fn push(
         &mut self,
         port: usize,
@@ -192,7 +202,7 @@ impl Operator for Join {
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
         let change = self.in_time(port, change, context)?;
-        let columns = evaluate_all(&self.spec.keys[port], change.rows())?;
+        let (change, columns) = self.key_errors[port].evaluate(&self.spec.keys[port], change)?;
         let keys = self.keys.encode(&columns)?;
         let side = &mut self.sides[port];
         let rows = side.codec.encode(change.rows())?;
@@ -251,7 +261,8 @@ impl Operator for Join {
                 self.emit_alone_by_key(port, &changed, context, out)?;
             }
         }
-        self.free(context)
+        self.free(context)?;
+        self.errors().try_for_each(RowErrors::settle)
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
@@ -277,6 +288,7 @@ impl Operator for Join {
 
     fn reset(&mut self) {
         self.bags().for_each(Bag::reset);
+        self.errors().for_each(RowErrors::reset);
         self.numbers = BatchNumbers::default();
     }
 
@@ -284,6 +296,9 @@ impl Operator for Join {
         let mut statistics = self.numbers.get();
         for side in &self.sides {
             side.rows.add_statistics(&mut statistics);
+        }
+        for errors in self.key_errors.iter().chain([&self.pair_errors]) {
+            errors.add_statistics(&mut statistics);
         }
         statistics
     }
@@ -299,6 +314,10 @@ impl Join {
             (false, false) => "kept while the row is in the input",
         }
         .to_owned()
+    }
+
+    fn errors(&mut self) -> impl Iterator<Item = &mut RowErrors> {
+        self.key_errors.iter_mut().chain([&mut self.pair_errors])
     }
 
     fn bags(&mut self) -> impl Iterator<Item = &mut Bag> {

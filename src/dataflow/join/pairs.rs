@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
 
 use super::{Alone, Join};
 use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::ROWS_PER_BATCH;
-use crate::dataflow::expression::evaluate_condition;
+use crate::dataflow::expression::as_condition;
 use crate::dataflow::keyed::{KeyedReader, key_ranges, split_key};
 use crate::dataflow::operator::BatchContext;
 use crate::dataflow::rows::rebatch;
@@ -129,25 +129,28 @@ impl Join {
         if buffer.pairs.is_empty() {
             return Ok(());
         }
-        let rows = self.pair_rows(port, buffer)?;
+        let weights: Int64Array = buffer
+            .pairs
+            .iter()
+            .map(|pair| Some(changes.delta(pair.entry) * pair.other_weight))
+            .collect();
+        let pairs = ChangeBatch::weighted(self.pair_rows(port, buffer)?, weights);
         let passes: Vec<bool> = match &self.spec.condition {
             None => vec![true; buffer.pairs.len()],
-            Some(condition) => evaluate_condition(condition, &rows)?
-                .iter()
-                .map(|pass| pass == Some(true))
-                .collect(),
+            Some(condition) => {
+                let values = self.pair_errors.evaluate_condition(condition, &pairs)?;
+                let passes = as_condition(&values)?;
+                passes.iter().map(|pass| pass == Some(true)).collect()
+            }
         };
         self.count_matches(port, changes, buffer, &passes);
         if self.emits_pairs {
-            let weights = buffer
-                .pairs
+            let weights = passes
                 .iter()
-                .zip(&passes)
-                .map(|(pair, pass)| {
-                    i64::from(*pass) * changes.delta(pair.entry) * pair.other_weight
-                })
+                .enumerate()
+                .map(|(index, pass)| i64::from(*pass) * pairs.weight(index))
                 .collect();
-            let count = rows.num_rows();
+            let (rows, count) = (pairs.rows(), pairs.num_rows());
             let rows = rebatch(&self.spec.schema, rows.columns().to_vec(), count)?;
             self.emit(rows, weights, context, out)?;
         }

@@ -3,7 +3,6 @@
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Aggregate, Expr};
 use datafusion::physical_expr::aggregate::LoweredAggregateBuilder;
-use std::sync::Arc;
 
 use super::event_time::{self, EventTime};
 use super::grouping::grouping_set;
@@ -94,7 +93,7 @@ impl Translator<'_> {
         let group = aggregate
             .group_expr
             .iter()
-            .zip(aggregate.schema.fields())
+            .zip(self.relaxed(aggregate.schema.inner()).fields())
             .map(|(e, field)| Ok((self.expression(e, input_schema)?, field.clone())))
             .collect::<Result<Vec<_>>>()?;
         let aggregates = aggregate
@@ -107,7 +106,7 @@ impl Translator<'_> {
             input_schema: self.nodes[input].schema.clone(),
             group,
             aggregates,
-            output_schema: Arc::clone(aggregate.schema.inner()),
+            output_schema: self.relaxed(aggregate.schema.inner()),
             append_only_input: self.nodes[input].append_only,
             event_time,
             emit,

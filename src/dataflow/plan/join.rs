@@ -75,7 +75,7 @@ impl Translator<'_> {
             times,
             inputs,
             pair_schema,
-            schema: Arc::clone(join.schema.inner()),
+            schema: self.relaxed(join.schema.inner()),
         };
         let mut properties = self.join_properties(join, left, right);
         if let Some([left_time, right_time]) = times
@@ -135,7 +135,7 @@ impl Translator<'_> {
             keys: [key(left_key, left_schema)?, key(right_key, right_schema)?],
             key_type: key_type.clone(),
             left: self.nodes[left].schema.clone(),
-            schema: Arc::clone(join.schema.inner()),
+            schema: self.relaxed(join.schema.inner()),
         };
         let detail = spec.detail.clone();
         let properties = self.join_properties(join, left, right);

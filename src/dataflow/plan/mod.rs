@@ -41,6 +41,7 @@ use super::join::{Join, JoinSpec};
 use super::not_in::{NotIn, NotInSpec};
 use super::operator::{BoxOperator, OperatorDescription};
 use super::recompute::{Recompute, RecomputeSpec};
+use super::row_errors::OnRowError;
 use super::session::{Session, SessionSpec};
 use super::set_operation::{SetOperation, SetOperationKind};
 use super::single_row::SingleRow;
@@ -86,6 +87,9 @@ pub struct ViewRequest<'a> {
     pub inputs: &'a dyn Fn(&str) -> Option<InputProperties>,
     /// When results show.
     pub emit: EmitMode,
+    /// What a row meets on which an expression fails. The plan is the same for all; under `null`
+    /// every column may hold a NULL, whatever the query alone would say.
+    pub on_row_error: OnRowError,
 }
 
 /// Columns of a relation that are read.
@@ -260,6 +264,8 @@ pub struct ViewPlan {
     pub fingerprint: String,
     /// Per column: how its values relate to the watermark.
     pub event_time: Vec<Option<EventTime>>,
+    /// What rows that fail meet.
+    pub on_row_error: OnRowError,
     pub(crate) nodes: Vec<PlanNode>,
     descriptions: Vec<OperatorDescription>,
 }
@@ -334,7 +340,8 @@ impl ViewPlan {
                     columns = sources;
                 }
                 NodeKind::Aggregate(request) => {
-                    return GroupContents::of(request, self.schema.clone(), columns);
+                    let policy = self.on_row_error;
+                    return GroupContents::of(request, self.schema.clone(), columns, policy);
                 }
                 _ => return Ok(None),
             }
@@ -367,12 +374,13 @@ pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
         name: request.name.to_owned(),
         state_name: request.state_name.to_owned(),
         stored: request.stored,
-        schema: view_schema(request.plan),
+        schema: relaxed(request.on_row_error, view_schema(request.plan)),
         inputs: inputs_of(&nodes),
         append_only: root.append_only,
         key: root.key.clone(),
         fingerprint: fingerprint(&nodes),
         event_time: root.event_time.clone(),
+        on_row_error: request.on_row_error,
         descriptions,
         nodes,
     })
@@ -403,6 +411,19 @@ fn view_schema(plan: &LogicalPlan) -> SchemaRef {
             .with_metadata(field.metadata().clone())
     });
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The schema that rows have under a policy: values that cannot be computed are NULL under `null`.
+fn relaxed(policy: OnRowError, schema: SchemaRef) -> SchemaRef {
+    if policy != OnRowError::Null {
+        return schema;
+    }
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new_with_metadata(
+        fields.collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    ))
 }
 
 /// The columns read of each relation, by relation; at least one column of each, since few

@@ -168,7 +168,7 @@ impl Translator<'_> {
             skip: 0,
             fetch: Some(fetch),
             append_only_input: below.append_only,
-            schema: Arc::clone(window.schema.inner()),
+            schema: self.relaxed(window.schema.inner()),
         };
         let properties = Properties {
             append_only: false,
@@ -286,7 +286,7 @@ impl Translator<'_> {
             rows,
             functions: physical,
             reach,
-            schema: Arc::clone(output.inner()),
+            schema: self.relaxed(output.inner()),
         };
         let detail = spec.detail.clone();
         let kind = NodeKind::Window(Box::new(spec));
@@ -337,7 +337,7 @@ impl Translator<'_> {
             gap,
             closes_after,
             columns,
-            schema: Arc::clone(output.inner()),
+            schema: self.relaxed(output.inner()),
         };
         // Rows go out and back as long as their session can change, whatever their own time; it is
         // the session's end that closes.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Extension, LogicalPlan, Subquery};
 
@@ -10,12 +11,13 @@ use super::NodeKind;
 use super::translate::{Place, Properties, Translator, list};
 use crate::dataflow::recompute::RecomputeSpec;
 use crate::dataflow::recompute::port::PortScan;
+use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, Result};
 
 /// The ports that a recomputed plan has got so far.
-#[derive(Default)]
 struct Ports {
     nodes: Vec<usize>,
+    on_row_error: OnRowError,
 }
 
 impl Ports {
@@ -25,9 +27,23 @@ impl Ports {
         LogicalPlan::Extension(Extension {
             node: Arc::new(PortScan {
                 port: self.nodes.len() - 1,
-                schema: plan.schema().clone(),
+                schema: self.relaxed(plan.schema()),
             }),
         })
+    }
+
+    /// See [`super::ViewRequest::on_row_error`].
+    fn relaxed(&self, schema: &DFSchemaRef) -> DFSchemaRef {
+        if self.on_row_error != OnRowError::Null {
+            return Arc::clone(schema);
+        }
+        let fields = schema.iter().map(|(qualifier, field)| {
+            let field = field.as_ref().clone().with_nullable(true);
+            (qualifier.cloned(), Arc::new(field))
+        });
+        let fields = fields.collect::<Vec<_>>();
+        let relaxed = DFSchema::new_with_metadata(fields, schema.metadata().clone());
+        Arc::new(relaxed.expect("the same names as before are as unique"))
     }
 }
 
@@ -35,9 +51,16 @@ impl Translator<'_> {
     /// A node over ports: its children, and the subqueries of its expressions, are planned by
     /// themselves and their rows kept.
     pub(super) fn recompute_node(&mut self, plan: &LogicalPlan) -> Result<usize> {
-        let mut ports = Ports::default();
+        let mut ports = self.no_ports();
         let over_ports = self.over_ports(plan, &mut ports)?;
         self.add_recompute(plan, over_ports, ports, Properties::default())
+    }
+
+    fn no_ports(&self) -> Ports {
+        Ports {
+            nodes: Vec::new(),
+            on_row_error: self.request.on_row_error,
+        }
     }
 
     /// A plan that reads nothing: its rows come once.
@@ -46,7 +69,7 @@ impl Translator<'_> {
             append_only: true,
             ..Properties::default()
         };
-        self.add_recompute(plan, plan.clone(), Ports::default(), constant)
+        self.add_recompute(plan, plan.clone(), self.no_ports(), constant)
     }
 
     /// A subtree whose nodes belong together: its scans become ports. The scans of a recursive
@@ -59,7 +82,7 @@ impl Translator<'_> {
             }
             Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
         })?;
-        let mut ports = Ports::default();
+        let mut ports = self.no_ports();
         let over_ports = plan
             .clone()
             .transform_down_with_subqueries(|node| match &node {
@@ -125,7 +148,7 @@ impl Translator<'_> {
                 .iter()
                 .map(|node| self.nodes[*node].schema.clone())
                 .collect(),
-            schema: Arc::clone(original.schema().inner()),
+            schema: self.relaxed(original.schema().inner()),
             state: self.recompute_state(),
             replan,
         };

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::session_state::SessionState;
@@ -20,6 +21,7 @@ use super::{NodeKind, PlanNode, ViewRequest, optimize};
 use crate::dataflow::set_operation::SetOperationKind;
 use crate::dataflow::temporal::TemporalSpec;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::guards::guarded;
 
 /// What is known of a node besides its kind.
 #[derive(Default)]
@@ -248,13 +250,18 @@ impl Translator<'_> {
             name,
             kind,
             inputs,
-            schema: Arc::clone(schema.inner()),
+            schema: self.relaxed(schema.inner()),
             append_only: properties.append_only,
             key: properties.key,
             event_time,
             detail,
         });
         self.nodes.len() - 1
+    }
+
+    /// The schema that rows have; see [`ViewRequest::on_row_error`].
+    pub(super) fn relaxed(&self, schema: &SchemaRef) -> SchemaRef {
+        super::relaxed(self.request.on_row_error, Arc::clone(schema))
     }
 
     /// The state under which recomputed plans are made.
@@ -270,10 +277,8 @@ impl Translator<'_> {
         expression: &Expr,
         schema: &DFSchema,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        Ok(self
-            .request
-            .state
-            .create_physical_expr(expression.clone(), schema)?)
+        let state = self.request.state;
+        Ok(guarded(state.create_physical_expr(expression.clone(), schema)?)?.data)
     }
 
     fn scan(&mut self, scan: &TableScan) -> Result<usize> {

@@ -9,6 +9,7 @@
 //! The result that was sent is kept rather than computed again from the old rows, so that what is
 //! retracted is exactly what was sent, whatever a later version of a function would answer.
 
+mod careful;
 pub mod port;
 mod run;
 
@@ -21,12 +22,14 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 
+use self::careful::PlanErrors;
 use self::port::{PortContents, PortSlot, RowIterator};
 use super::bag::{Bag, BagReader, ByteRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
 use crate::error::Result;
 use crate::state::{Run, RunBuilder, TableId};
@@ -66,6 +69,8 @@ pub struct Recompute {
     ready: Option<bool>,
     became_ready: bool,
     numbers: BatchNumbers,
+    /// Of the plan.
+    plan_errors: PlanErrors,
 }
 
 impl Recompute {
@@ -80,7 +85,8 @@ impl Recompute {
             });
         }
         let slots: Vec<Arc<PortSlot>> = ports.iter().map(|port| port.slot.clone()).collect();
-        let plan = run::create_plan(&spec.logical, &spec.state, &slots)?;
+        let plan_errors = PlanErrors::default();
+        let plan = run::create_plan(&spec.logical, &spec.state, &slots, &plan_errors)?;
         Ok(Self {
             output_codec: RowCodec::new(spec.schema.clone())?,
             ports,
@@ -90,6 +96,7 @@ impl Recompute {
             ready: None,
             became_ready: false,
             numbers: BatchNumbers::default(),
+            plan_errors,
             spec,
         })
     }
@@ -118,7 +125,8 @@ impl Recompute {
         }
         if self.spec.replan {
             let slots: Vec<_> = self.ports.iter().map(|port| port.slot.clone()).collect();
-            self.plan = run::create_plan(&self.spec.logical, &self.spec.state, &slots)?;
+            let RecomputeSpec { logical, state, .. } = &self.spec;
+            self.plan = run::create_plan(logical, state, &slots, &self.plan_errors)?;
         } else {
             self.plan = reset_plan_states(self.plan.clone())?;
         }
@@ -172,6 +180,10 @@ impl Operator for Recompute {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.plan_errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         port: usize,
@@ -190,6 +202,7 @@ impl Operator for Recompute {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.plan_errors.begin();
         let changed = self.ports.iter().any(|port| !port.bag.is_pending_empty());
         if !changed && self.is_ready(context)? {
             return Ok(());
@@ -242,6 +255,7 @@ impl Operator for Recompute {
         for port in &self.ports {
             port.bag.add_statistics(&mut statistics);
         }
+        self.plan_errors.add_statistics(&mut statistics);
         statistics
     }
 }

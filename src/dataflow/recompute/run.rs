@@ -16,23 +16,27 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use futures::StreamExt;
 
+use super::careful::{PlanErrors, careful};
 use super::port::{PortPlanner, PortSlot};
 use crate::error::{Error, Result};
 
-/// Makes the physical plan of `logical`, whose ports read `slots`.
+/// Makes the physical plan of `logical`, whose ports read `slots`; rows that fail in it meet what
+/// `errors` says.
 pub fn create_plan(
     logical: &LogicalPlan,
     state: &SessionState,
     slots: &[Arc<PortSlot>],
+    errors: &PlanErrors,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     block_on(async {
         let ports = PortPlanner {
             slots: slots.to_vec(),
         };
-        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ports)])
+        let plan = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ports)])
             .create_physical_plan(logical, state)
             .await
-            .map_err(surface)
+            .map_err(surface)?;
+        careful(plan, errors).map_err(surface)
     })
 }
 

@@ -29,6 +29,7 @@ use crate::dataflow::consolidate::{ROWS_PER_BATCH, change_of};
 use crate::dataflow::keyed::KeyedReader;
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use crate::dataflow::ordered::{OrderedEncoding, OrderedRows, OrderedSpec, parts, tail_parts};
+use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::rows::rebatch;
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -241,6 +242,13 @@ impl Top {
         })
     }
 
+    fn encoding_mut(&mut self) -> &mut OrderedEncoding {
+        match &mut self.store {
+            Store::All(rows) => &mut rows.encoding,
+            Store::Heads(encoding, _) => encoding,
+        }
+    }
+
     fn encoding(&self) -> &OrderedEncoding {
         match &self.store {
             Store::All(rows) => &rows.encoding,
@@ -426,6 +434,10 @@ impl Operator for Top {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.encoding_mut().errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         _port: usize,
@@ -449,6 +461,7 @@ impl Operator for Top {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.encoding_mut().errors.settle()?;
         let mut difference = Difference::default();
         match &mut self.store {
             Store::All(rows) => Self::compare_all(&self.spec, rows, context, &mut difference)?,
@@ -477,6 +490,7 @@ impl Operator for Top {
     }
 
     fn reset(&mut self) {
+        self.encoding_mut().errors.reset();
         match &mut self.store {
             Store::All(rows) => rows.bag.reset(),
             Store::Heads(_, heads) => heads.reset(),
@@ -486,6 +500,7 @@ impl Operator for Top {
 
     fn statistics(&self) -> OperatorStatistics {
         let mut statistics = self.numbers.get();
+        self.encoding().errors.add_statistics(&mut statistics);
         match &self.store {
             Store::All(rows) => rows.bag.add_statistics(&mut statistics),
             Store::Heads(_, heads) => heads.add_statistics(&mut statistics),

@@ -33,6 +33,7 @@ use super::consolidate::{ROWS_PER_BATCH, consolidate};
 use super::keyed::KeyedReader;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
+use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -306,6 +307,10 @@ impl Operator for Window {
         }
     }
 
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.rows.encoding.errors.set_policy(policy);
+    }
+
     fn push(
         &mut self,
         _port: usize,
@@ -322,6 +327,7 @@ impl Operator for Window {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.rows.encoding.errors.settle()?;
         self.rows.forget_closed(context)?;
         let changes = self.rows.bag.settle(&context.snapshot)?;
         let groups = self.rows.changed_groups(context);
@@ -366,12 +372,14 @@ impl Operator for Window {
 
     fn reset(&mut self) {
         self.rows.bag.reset();
+        self.rows.encoding.errors.reset();
         self.numbers = BatchNumbers::default();
     }
 
     fn statistics(&self) -> OperatorStatistics {
         let mut statistics = self.numbers.get();
         self.rows.bag.add_statistics(&mut statistics);
+        self.rows.encoding.errors.add_statistics(&mut statistics);
         statistics
     }
 }

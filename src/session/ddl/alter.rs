@@ -9,7 +9,11 @@ use super::listed;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::catalog::snapshot::{kind_keyword, kind_name, options_of_mut, pipeline_of, undefined};
+use crate::dataflow::row_errors::OnRowError;
+use crate::engine::decide::may_change_row_policy;
+use crate::engine::row_policy;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
 use crate::sql::options;
 use crate::sql::statement::ObjectKind;
 
@@ -114,6 +118,15 @@ impl Session {
             .ok_or_else(|| Error::internal("an object without options"))?;
         change(options, set, reset);
         let whole = options.clone();
+        if kind == ObjectKind::MaterializedView {
+            let old = row_policy(object);
+            let new = row_policy(&changed);
+            if !may_change_row_policy(old, new) {
+                return Err(row_policy_is_fixed(name, old, new));
+            }
+            let columns = columns_mut(&mut changed.definition).iter_mut();
+            columns.for_each(|column| column.nullable |= new == OnRowError::Null);
+        }
         match &changed.definition {
             Definition::Stream(stream) => {
                 let target = options::Targets::stream(stream.connector.as_deref())?;
@@ -234,6 +247,28 @@ impl Session {
         self.replace(object, changed, None)?;
         Ok(done("COMMENT"))
     }
+}
+
+fn row_policy_is_fixed(view: &str, old: OnRowError, new: OnRowError) -> Error {
+    Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!(
+            "cannot change on_row_error of materialized view \"{view}\" from '{}' to '{}'",
+            old.name(),
+            new.name()
+        ),
+    )
+    .detail(format!(
+        "Rows that failed under '{}' are in its state in a way that only '{}' takes back.",
+        old.name(),
+        old.name()
+    ))
+    .hint(format!(
+        "Compute it anew: CREATE OR REPLACE MATERIALIZED VIEW {} \
+         WITH (on_row_error = '{}', reset_state = true) AS …",
+        quote_identifier(view),
+        new.name()
+    ))
 }
 
 fn columns_mut(definition: &mut Definition) -> &mut [crate::catalog::definition::ColumnDefinition] {

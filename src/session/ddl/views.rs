@@ -146,18 +146,19 @@ impl Session {
     ) -> Result<()> {
         let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
         let settings = super::pipeline_part(&create.options);
-        let mut own = create.options.clone();
-        own.retain(|name, _| {
-            !settings.contains_key(name) && name != "pipeline" && name != "reset_state"
-        });
+        let mut columns = bound.columns;
+        let options = own_part(&create.options);
+        if options.get("on_row_error") == Some(&OptionValue::Text("null".to_owned())) {
+            columns.iter_mut().for_each(|column| column.nullable = true);
+        }
         let object = self.new_object(
             &create.name,
             Definition::MaterializedView(MaterializedViewDefinition {
                 query,
-                columns: bound.columns,
+                columns,
                 emit: create.emit,
                 pipeline: pipeline.clone(),
-                options: own,
+                options,
                 depends_on: bound.depends_on,
             }),
         );
@@ -266,9 +267,14 @@ impl Session {
         let settings = super::pipeline_part(&create.options);
         match &old.definition {
             Definition::MaterializedView(view) => {
+                let names_and_types = |columns: &[ColumnDefinition]| {
+                    let of = |c: &ColumnDefinition| (c.name.clone(), c.sql_type.clone());
+                    columns.iter().map(of).collect::<Vec<_>>()
+                };
                 view.query == query
                     && view.emit == create.emit
-                    && view.columns == bound.columns
+                    && view.options == own_part(&create.options)
+                    && names_and_types(&view.columns) == names_and_types(&bound.columns)
                     && self
                         .definitions()
                         .pipeline(&view.pipeline)
@@ -389,6 +395,16 @@ impl Session {
             None,
         )
     }
+}
+
+/// The options that are the view's own rather than its pipeline's, without those that only say
+/// what the statement shall do.
+fn own_part(options: &Options) -> Options {
+    let mut own = options.clone();
+    own.retain(|name, _| {
+        !super::is_pipeline_option(name) && name != "pipeline" && name != "reset_state"
+    });
+    own
 }
 
 /// Pipelines of the materialized views that relations are or, through plain views, read.
