@@ -49,6 +49,27 @@ fn top_rows_of_groups() {
 }
 
 #[test]
+fn only_the_first_rows_are_computed() {
+    let mut harness = Harness::new();
+    harness.table("t");
+    for condition in ["n <= 2", "n < 3 AND v > 1", "3 > n", "n = 1"] {
+        let sql = format!(
+            "SELECT k, n FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v) AS n FROM t) x WHERE {condition}"
+        );
+        let plan = harness.plan("v", &sql, EmitMode::OnUpdate).unwrap();
+        let kinds: Vec<&str> = plan
+            .explain()
+            .iter()
+            .map(|row| row.description.kind)
+            .collect();
+        assert!(
+            kinds.contains(&"top") && !kinds.contains(&"window"),
+            "{condition}: {kinds:?}"
+        );
+    }
+}
+
+#[test]
 fn set_operations() {
     check(&[
         "SELECT k, v FROM t INTERSECT SELECT k, v FROM u",

@@ -279,7 +279,20 @@ fn schema(error: &SchemaError) -> Error {
             field,
             valid_fields,
         } => {
+            let is_known = |relation: &datafusion::common::TableReference| {
+                let tables = valid_fields.iter().filter_map(|c| c.relation.as_ref());
+                tables.into_iter().any(|r| r.table() == relation.table())
+            };
             let name = match &field.relation {
+                Some(relation) if !is_known(relation) => {
+                    return Error::new(
+                        sqlstate::UNDEFINED_TABLE,
+                        format!(
+                            "missing FROM-clause entry for table \"{}\"",
+                            relation.table()
+                        ),
+                    );
+                }
                 Some(relation) => format!("{}.{}", relation.table(), field.name),
                 None => format!("\"{}\"", field.name),
             };
@@ -326,6 +339,15 @@ fn overflow(text: &str) -> Error {
     if text.contains("ivide by zero") {
         return division_by_zero();
     }
+    if text.contains("square root of a negative number") {
+        return Error::new(
+            sqlstate::INVALID_POWER_ARGUMENT,
+            "cannot take square root of a negative number",
+        );
+    }
+    if let Some(invalid) = invalid_regex(text) {
+        return invalid;
+    }
     let primary = if text.contains("ecimal") {
         "numeric field overflow"
     } else {
@@ -350,6 +372,30 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 }
 
 /// Failed conversions of values, in Arrow's words.
+/// What the engine's regular expressions say of one that they cannot read.
+fn invalid_regex(text: &str) -> Option<Error> {
+    if !text.contains("regex parse error") {
+        return None;
+    }
+    let reason = match text.rsplit_once("error: ") {
+        Some((_, reason)) if reason.contains("unclosed group") => {
+            "parentheses () not balanced".to_owned()
+        }
+        Some((_, reason)) if reason.contains("unclosed character class") => {
+            "brackets [] not balanced".to_owned()
+        }
+        Some((_, reason)) if reason.contains("repetition") => {
+            "quantifier operand invalid".to_owned()
+        }
+        Some((_, reason)) => reason.trim().to_owned(),
+        None => "invalid escape or class".to_owned(),
+    };
+    Some(Error::new(
+        sqlstate::INVALID_REGULAR_EXPRESSION,
+        format!("invalid regular expression: {reason}"),
+    ))
+}
+
 fn from_value_text(text: &str) -> Error {
     let invalid = |type_name: &str, value: &str| {
         let state = match type_name {

@@ -1,15 +1,13 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  … type coercion → subqueries as values → as-of joins → first of DISTINCT ON → counted set operations
-//!           → checked arithmetic
-//! optimizer: DataFusion's
+//! analyzer:  numerics beside floats → … type coercion → subqueries as values → as-of joins
+//!            → first of DISTINCT ON → counted set operations → checked arithmetic
+//!            → correlated subqueries
+//! optimizer: DataFusion's, with a push-down of filters that keeps answers
 //! ```
 //! Decisions: text is Utf8 (no views), timestamps have microseconds and a UTC zone exists,
-//! `information_schema` is our own, NULLs sort last as in PostgreSQL. Number literals with a point
-//! are double precision, not numeric as in PostgreSQL: the engine compares a double with a numeric
-//! as numerics of 15 fractional digits, which overflows for large doubles; a literal with a cast
-//! (`1.1::numeric(4,2)`) is exact.
+//! `information_schema` is our own, NULLs sort last as in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -20,18 +18,22 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ScalarUDF;
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionContext;
 
 use crate::error::Result;
 use crate::sql::asof::{self, AsofJoin};
+use crate::sql::correlated::CorrelatedSubqueries;
 use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::guards::GuardConditions;
+use crate::sql::numeric_floats::NumericsBesideFloats;
 use crate::sql::planner::OperatorPlanner;
+use crate::sql::push_down;
 use crate::sql::sessions;
 use crate::sql::set_operations::CountedSetOperations;
 use crate::sql::subqueries::SubqueryValues;
@@ -71,6 +73,8 @@ pub fn session_config(target_partitions: Option<usize>) -> SessionConfig {
     options.sql_parser.parse_float_as_decimal = false;
     options.sql_parser.dialect = Dialect::PostgreSQL;
     options.sql_parser.default_null_ordering = "nulls_max".to_owned();
+    // Whether a column may be NULL is told more exactly in one of the two plans than in the other.
+    options.execution.skip_physical_aggregate_schema_check = true;
     // An aggregate such as ARRAY(SELECT … ORDER BY …) sees the order of its subquery.
     options.sql_parser.enable_subquery_sort_elimination = false;
     config
@@ -84,6 +88,18 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
     rules.push(Arc::new(GuardConditions));
+    rules
+}
+
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(NumericsBesideFloats)];
+    rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(SubqueryValues));
+    rules.push(Arc::new(AsofJoin));
+    rules.push(Arc::new(FirstOfDistinct));
+    rules.push(Arc::new(CountedSetOperations));
+    rules.push(Arc::new(CheckedArithmeticRule::default()));
+    rules.push(Arc::new(CorrelatedSubqueries));
     rules
 }
 
@@ -102,11 +118,8 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
         .with_default_features()
         .with_type_planner(Arc::new(SqlTypePlanner))
         .with_physical_optimizer_rules(physical_rules())
-        .with_analyzer_rule(Arc::new(SubqueryValues))
-        .with_analyzer_rule(Arc::new(AsofJoin))
-        .with_analyzer_rule(Arc::new(FirstOfDistinct))
-        .with_analyzer_rule(Arc::new(CountedSetOperations))
-        .with_analyzer_rule(Arc::new(CheckedArithmeticRule::default()));
+        .with_analyzer_rules(analyzer_rules())
+        .with_optimizer_rules(push_down::optimizer_rules());
     if let Some(runtime) = options.runtime {
         builder = builder.with_runtime_env(runtime);
     }
@@ -116,10 +129,12 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     let mut state = builder.build();
     datafusion_functions_json::register_all(&mut state)?;
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
-    state.register_udaf(functions::sums::sum())?;
     state.register_udf(Arc::new(asof::function()))?;
     for function in sessions::functions() {
         state.register_udwf(function)?;
+    }
+    for aggregate in functions::aggregates() {
+        state.register_udaf(aggregate)?;
     }
     for function in functions::all().into_iter().chain(options.functions) {
         state.register_udf(function)?;

@@ -10,16 +10,20 @@
 
 mod asof;
 pub mod context;
+mod correlated;
 mod cursor;
 pub mod data_types;
+mod dialect;
 mod distinct_on;
 pub mod functions;
 pub mod guards;
 pub mod interval;
 pub mod names;
+mod numeric_floats;
 pub mod options;
 mod parse;
 mod planner;
+mod push_down;
 pub mod render;
 pub mod rewrite;
 pub mod sessions;

@@ -2,24 +2,25 @@
 //! a common type.
 //!
 //! - `uuid = '…'`: the text is read as a uuid (the engine would compare bytes with letters)
-//! - `interval * number`, `interval / number`
+//! - `interval * number`, `interval / number`; intervals are compared by their length
+//! - `numeric / numeric`, and products of many digits; a numeric beside a float is a float
+//! - `date ± interval` is a timestamp, `timestamp - timestamp` an interval with days
+//! - `jsonb @> jsonb`, `jsonb || jsonb`, `jsonb - name`, `json #> path`, `array && array`
+//! - aggregates over casts, whose names do not tell one cast from another
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::types::IntervalMonthDayNano;
-use datafusion::arrow::array::{ArrayRef, AsArray, IntervalMonthDayNanoArray};
-use datafusion::arrow::datatypes::{DataType, Float64Type, IntervalMonthDayNanoType, IntervalUnit};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+use datafusion::logical_expr::planner::{
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
 };
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use crate::error::{Error, Result, sqlstate};
-use crate::sql::functions::{arrays, result, uuids};
+use crate::sql::functions::{casts, intervals, json, numerics, uuids};
 use crate::types::SqlType;
 
 /// The hook.
@@ -27,6 +28,12 @@ use crate::types::SqlType;
 pub(crate) struct OperatorPlanner {
     to_uuid: Arc<ScalarUDF>,
     interval_times: Arc<ScalarUDF>,
+    interval_length: Arc<ScalarUDF>,
+    timestamp_difference: Arc<ScalarUDF>,
+    divide: Arc<ScalarUDF>,
+    multiply: Arc<ScalarUDF>,
+    named_cast: Arc<ScalarUDF>,
+    jsonb: JsonbOperators,
 }
 
 impl OperatorPlanner {
@@ -34,15 +41,13 @@ impl OperatorPlanner {
     pub fn new() -> Self {
         Self {
             to_uuid: uuids::to_uuid(),
-            interval_times: Arc::new(ScalarUDF::new_from_impl(IntervalTimes {
-                signature: Signature::exact(
-                    vec![
-                        DataType::Interval(IntervalUnit::MonthDayNano),
-                        DataType::Float64,
-                    ],
-                    Volatility::Immutable,
-                ),
-            })),
+            interval_times: intervals::interval_times(),
+            interval_length: intervals::interval_length(),
+            timestamp_difference: intervals::timestamp_difference(),
+            divide: numerics::divide(),
+            multiply: numerics::multiply(),
+            named_cast: casts::named_cast(),
+            jsonb: JsonbOperators::default(),
         }
     }
 
@@ -52,23 +57,238 @@ impl OperatorPlanner {
         if !is_text || *other != SqlType::Uuid {
             return constant;
         }
-        Expr::ScalarFunction(ScalarFunction::new_udf(
-            Arc::clone(&self.to_uuid),
-            vec![constant],
+        call(&self.to_uuid, vec![constant])
+    }
+
+    /// Comparisons.
+    fn compared(&self, raw: Typed, op: BinaryOperator) -> RawBinaryExpr {
+        let Typed {
+            left,
+            right,
+            left_type,
+            right_type,
+        } = raw.with_floats();
+        if left_type == SqlType::Interval && right_type == SqlType::Interval {
+            let length = |interval| call(&self.interval_length, vec![interval]);
+            return RawBinaryExpr {
+                op,
+                left: length(left),
+                right: length(right),
+            };
+        }
+        RawBinaryExpr {
+            op,
+            left: self.adapt(left, &right_type),
+            right: self.adapt(right, &left_type),
+        }
+    }
+
+    /// Arithmetic that is not the engine's.
+    fn computed(
+        &self,
+        raw: Typed,
+        op: BinaryOperator,
+    ) -> DataFusionResult<PlannerResult<RawBinaryExpr>> {
+        use SqlType::{Date, Interval, Timestamp, TimestampTz};
+        let Typed {
+            left,
+            right,
+            left_type,
+            right_type,
+        } = raw.with_floats();
+        let planned = match (&op, &left_type, &right_type) {
+            (BinaryOperator::Multiply, Interval, number) if is_number(number) => {
+                let factor = cast(right, DataType::Float64);
+                call(&self.interval_times, vec![left, factor])
+            }
+            (BinaryOperator::Multiply, number, Interval) if is_number(number) => {
+                let factor = cast(left, DataType::Float64);
+                call(&self.interval_times, vec![right, factor])
+            }
+            (BinaryOperator::Divide, Interval, number) if is_number(number) => {
+                let one = Expr::Literal(ScalarValue::Float64(Some(1.0)), None);
+                let inverse = one / cast(right, DataType::Float64);
+                call(&self.interval_times, vec![left, inverse])
+            }
+            (BinaryOperator::Plus, Date, Interval) => {
+                binary(as_type(left, &Timestamp), Operator::Plus, right)
+            }
+            (BinaryOperator::Plus, Interval, Date) => {
+                binary(left, Operator::Plus, as_type(right, &Timestamp))
+            }
+            (BinaryOperator::Minus, Date, Interval) => {
+                binary(as_type(left, &Timestamp), Operator::Minus, right)
+            }
+            (
+                BinaryOperator::Minus,
+                Timestamp | TimestampTz | Date,
+                Timestamp | TimestampTz | Date,
+            ) if (&left_type, &right_type) != (&Date, &Date) => {
+                let with_zone = left_type == TimestampTz || right_type == TimestampTz;
+                let wanted = if with_zone { TimestampTz } else { Timestamp };
+                let operands = vec![as_type(left, &wanted), as_type(right, &wanted)];
+                call(&self.timestamp_difference, operands)
+            }
+            (BinaryOperator::Divide | BinaryOperator::Multiply, _, _) => {
+                match self.of_numerics(&op, (&left, &left_type), (&right, &right_type)) {
+                    Some(planned) => planned,
+                    None => return original(op, left, right),
+                }
+            }
+            _ => return original(op, left, right),
+        };
+        Ok(PlannerResult::Planned(planned))
+    }
+
+    /// Quotients and long products with at least one numeric, the other a numeric or whole.
+    fn of_numerics(
+        &self,
+        op: &BinaryOperator,
+        (left, left_type): (&Expr, &SqlType),
+        (right, right_type): (&Expr, &SqlType),
+    ) -> Option<Expr> {
+        let scale_of = |t: &SqlType| match t {
+            SqlType::Numeric { scale, .. } => Some(*scale),
+            SqlType::SmallInt | SqlType::Integer | SqlType::BigInt => Some(0),
+            _ => None,
+        };
+        let is_numeric = |t: &SqlType| matches!(t, SqlType::Numeric { .. });
+        let (left_scale, right_scale) = (scale_of(left_type)?, scale_of(right_type)?);
+        if !is_numeric(left_type) && !is_numeric(right_type) {
+            return None;
+        }
+        let function = match op {
+            BinaryOperator::Divide => &self.divide,
+            _ if numerics::needs_multiply(left_scale, right_scale) => &self.multiply,
+            _ => return None,
+        };
+        let as_numeric = |operand: &Expr, t: &SqlType| match is_numeric(t) {
+            true => operand.clone(),
+            false => cast(operand.clone(), DataType::Decimal128(20, 0)),
+        };
+        Some(call(
+            function,
+            vec![as_numeric(left, left_type), as_numeric(right, right_type)],
         ))
     }
 
-    fn scaled(&self, interval: Expr, factor: Expr) -> Expr {
-        Expr::ScalarFunction(ScalarFunction::new_udf(
-            Arc::clone(&self.interval_times),
-            vec![interval, factor],
-        ))
+    /// Arguments that hold a cast keep it in their name.
+    fn named(&self, arguments: Vec<Expr>) -> DataFusionResult<Vec<Expr>> {
+        arguments
+            .into_iter()
+            .map(|argument| {
+                let has_cast = argument.exists(|e| Ok(matches!(e, Expr::Cast(_))))?;
+                Ok(match has_cast && !casts::is_named(&argument) {
+                    true => call(&self.named_cast, vec![argument]),
+                    false => argument,
+                })
+            })
+            .collect()
     }
+}
+
+/// Functions in the place of jsonb's operators.
+#[derive(Debug)]
+struct JsonbOperators {
+    contains: Arc<ScalarUDF>,
+    concat: Arc<ScalarUDF>,
+    without: Arc<ScalarUDF>,
+    path_value: Arc<ScalarUDF>,
+    path_text: Arc<ScalarUDF>,
+}
+
+impl Default for JsonbOperators {
+    fn default() -> Self {
+        Self {
+            contains: json::contains(),
+            concat: json::concat(),
+            without: json::without(),
+            path_value: json::path_value(),
+            path_text: json::path_text(),
+        }
+    }
+}
+
+impl JsonbOperators {
+    fn of(&self, op: &BinaryOperator, left: &SqlType, right: &SqlType) -> Option<&Arc<ScalarUDF>> {
+        let is_json = |t: &SqlType| matches!(t, SqlType::Json | SqlType::Jsonb);
+        if !is_json(left) && !is_json(right) {
+            return None;
+        }
+        match op {
+            BinaryOperator::AtArrow | BinaryOperator::ArrowAt => Some(&self.contains),
+            BinaryOperator::StringConcat if is_json(left) && is_json(right) => Some(&self.concat),
+            BinaryOperator::Minus => Some(&self.without),
+            BinaryOperator::HashArrow => Some(&self.path_value),
+            BinaryOperator::HashLongArrow => Some(&self.path_text),
+            _ => None,
+        }
+    }
+}
+
+/// Two operands and their types.
+struct Typed {
+    left: Expr,
+    right: Expr,
+    left_type: SqlType,
+    right_type: SqlType,
+}
+
+impl Typed {
+    /// A text constant beside a number is a number of that type.
+    fn with_numbers(mut self) -> Self {
+        let is_constant = |e: &Expr| matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
+        if is_number(&self.left_type) && is_constant(&self.right) {
+            self.right = cast(self.right, self.left_type.to_arrow());
+            self.right_type = self.left_type.clone();
+        } else if is_number(&self.right_type) && is_constant(&self.left) {
+            self.left = cast(self.left, self.right_type.to_arrow());
+            self.left_type = self.right_type.clone();
+        }
+        self
+    }
+
+    /// A numeric beside a float as a double precision.
+    fn with_floats(mut self) -> Self {
+        let is_float = |t: &SqlType| matches!(t, SqlType::Real | SqlType::Double);
+        let is_numeric = |t: &SqlType| matches!(t, SqlType::Numeric { .. });
+        if is_float(&self.left_type) && is_numeric(&self.right_type) {
+            self.right = cast(self.right, DataType::Float64);
+            self.right_type = SqlType::Double;
+        } else if is_numeric(&self.left_type) && is_float(&self.right_type) {
+            self.left = cast(self.left, DataType::Float64);
+            self.left_type = SqlType::Double;
+        }
+        self
+    }
+}
+
+fn call(function: &Arc<ScalarUDF>, arguments: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), arguments))
+}
+
+fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+}
+
+fn as_type(operand: Expr, sql_type: &SqlType) -> Expr {
+    cast(operand, sql_type.to_arrow())
+}
+
+fn original(
+    op: BinaryOperator,
+    left: Expr,
+    right: Expr,
+) -> DataFusionResult<PlannerResult<RawBinaryExpr>> {
+    Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
 }
 
 fn sql_type_of(expression: &Expr, schema: &DFSchema) -> Option<SqlType> {
     let (_, field) = expression.to_field(schema).ok()?;
-    SqlType::from_field(&field)
+    match field.data_type() {
+        DataType::Null => None,
+        _ => SqlType::from_field(&field),
+    }
 }
 
 fn is_number(sql_type: &SqlType) -> bool {
@@ -92,117 +312,59 @@ impl ExprPlanner for OperatorPlanner {
         let RawBinaryExpr { op, left, right } = expression;
         let types = (sql_type_of(&left, schema), sql_type_of(&right, schema));
         let (Some(left_type), Some(right_type)) = types else {
-            return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
+            return original(op, left, right);
         };
+        let typed = Typed {
+            left,
+            right,
+            left_type,
+            right_type,
+        };
+        if let Some(function) = self.jsonb.of(&op, &typed.left_type, &typed.right_type) {
+            let operands = match op {
+                BinaryOperator::ArrowAt => vec![typed.right, typed.left],
+                _ => vec![typed.left, typed.right],
+            };
+            return Ok(PlannerResult::Planned(call(function, operands)));
+        }
         match op {
             BinaryOperator::Eq
             | BinaryOperator::NotEq
             | BinaryOperator::Lt
             | BinaryOperator::LtEq
             | BinaryOperator::Gt
-            | BinaryOperator::GtEq => {
-                let left = self.adapt(left, &right_type);
-                let right = self.adapt(right, &left_type);
-                Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
+            | BinaryOperator::GtEq => Ok(PlannerResult::Original(
+                self.compared(typed.with_numbers(), op),
+            )),
+            BinaryOperator::Plus
+            | BinaryOperator::Minus
+            | BinaryOperator::Multiply
+            | BinaryOperator::Divide
+            | BinaryOperator::Modulo => self.computed(typed.with_numbers(), op),
+            BinaryOperator::PGOverlap => {
+                let operands = vec![typed.left, typed.right];
+                Ok(PlannerResult::Planned(call(
+                    &datafusion::functions_nested::array_has::array_has_any_udf(),
+                    operands,
+                )))
             }
-            BinaryOperator::Multiply
-                if left_type == SqlType::Interval && is_number(&right_type) =>
-            {
-                Ok(PlannerResult::Planned(self.scaled(left, right)))
-            }
-            BinaryOperator::Multiply
-                if right_type == SqlType::Interval && is_number(&left_type) =>
-            {
-                Ok(PlannerResult::Planned(self.scaled(right, left)))
-            }
-            BinaryOperator::Divide if left_type == SqlType::Interval && is_number(&right_type) => {
-                let one = Expr::Literal(ScalarValue::Float64(Some(1.0)), None);
-                let inverse = one / right.cast_to(&DataType::Float64, schema)?;
-                Ok(PlannerResult::Planned(self.scaled(left, inverse)))
-            }
-            _ => Ok(PlannerResult::Original(RawBinaryExpr { op, left, right })),
+            _ => original(op, typed.left, typed.right),
         }
     }
-}
 
-/// `interval * number`: fractions of a month become days of a month of 30, fractions of a day
-/// become time, as in PostgreSQL.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct IntervalTimes {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for IntervalTimes {
-    fn name(&self) -> &str {
-        "interval_times"
+    fn plan_aggregate(
+        &self,
+        mut aggregate: RawAggregateExpr,
+    ) -> DataFusionResult<PlannerResult<RawAggregateExpr>> {
+        aggregate.args = self.named(aggregate.args)?;
+        Ok(PlannerResult::Original(aggregate))
     }
 
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(DataType::Interval(IntervalUnit::MonthDayNano))
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        let (columns, constant) = arrays(&args)?;
-        let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
-        let factors = columns[1].as_primitive::<Float64Type>();
-        let scaled = intervals
-            .iter()
-            .zip(factors)
-            .map(|pair| match pair {
-                (Some(interval), Some(factor)) => times(interval, factor).map(Some),
-                _ => Ok(None),
-            })
-            .collect::<Result<IntervalMonthDayNanoArray>>()?;
-        result(Arc::new(scaled) as ArrayRef, constant)
-    }
-}
-
-fn times(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano> {
-    const DAY_NS: f64 = 86_400e9;
-    let months = f64::from(interval.months) * factor;
-    let days = f64::from(interval.days) * factor + months.fract() * 30.0;
-    // Rounded to microseconds, which is what an interval shows.
-    let time_us = ((interval.nanoseconds as f64 * factor + days.fract() * DAY_NS) / 1e3).round();
-    let fits = months.abs() < f64::from(i32::MAX)
-        && days.abs() < f64::from(i32::MAX)
-        && time_us.abs() < 9.2e15;
-    if !fits {
-        return Err(Error::new(
-            sqlstate::DATETIME_OVERFLOW,
-            "interval out of range",
-        ));
-    }
-    Ok(IntervalMonthDayNano::new(
-        months.trunc() as i32,
-        days.trunc() as i32,
-        time_us as i64 * 1_000,
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fractions_go_down() {
-        let interval = |m, d, ns| IntervalMonthDayNano::new(m, d, ns);
-        for (given, factor, expected) in [
-            (
-                interval(0, 0, 5_000_000_000),
-                2.0,
-                interval(0, 0, 10_000_000_000),
-            ),
-            (interval(1, 0, 0), 0.5, interval(0, 15, 0)),
-            (interval(0, 1, 0), 0.5, interval(0, 0, 43_200_000_000_000)),
-            (interval(1, 1, 0), -2.0, interval(-2, -2, 0)),
-        ] {
-            assert_eq!(times(given, factor).unwrap(), expected);
-        }
-        assert!(times(interval(1, 0, 0), f64::NAN).is_err());
-        assert!(times(interval(i32::MAX, 0, 0), 2.0).is_err());
+    fn plan_window(
+        &self,
+        mut window: RawWindowExpr,
+    ) -> DataFusionResult<PlannerResult<RawWindowExpr>> {
+        window.args = self.named(window.args)?;
+        Ok(PlannerResult::Original(window))
     }
 }

@@ -5,7 +5,6 @@
 //! conditions), so both directions live here. Long operator chains are refused here, before a tree
 //! is built whose depth could exhaust a stack when it is walked or dropped.
 
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{
@@ -13,9 +12,10 @@ use datafusion::sql::sqlparser::tokenizer::{
 };
 
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::dialect::QueryDialect;
 
 /// The dialect of every parse.
-pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
+pub(crate) static DIALECT: QueryDialect = QueryDialect;
 
 /// Operators in one expression without a comma or parenthesis between them. PostgreSQL's own limit
 /// is its stack depth, which ends at some thousands too.

@@ -10,6 +10,7 @@
 //!                       WHEN x IS NULL AND (SELECT count(*) FROM q) > 0
 //!                         OR (SELECT count(*) FROM q WHERE column IS NULL) > 0 THEN NULL
 //!                       ELSE false END
+//! x op ANY (q) as IN with another comparison, x op ALL (q) as NOT x negated-op ANY (q)
 //! ```
 //! Runs after type coercion, so both sides of `column = x` have one type.
 
@@ -19,15 +20,16 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
 use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{COUNT_STAR_EXPANSION, merge_schema};
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, lit,
-    scalar_subquery, when,
+    BinaryExpr, Cast, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator,
+    Subquery, lit, scalar_subquery, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::correlated::is_simple_test;
 use crate::error::Error;
 
 /// The rule.
@@ -58,7 +60,7 @@ fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>>
                 false => Transformed::no(plan),
             })
         }
-        LogicalPlan::Projection(_) => {
+        LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) => {
             let schema = merge_schema(&plan.inputs());
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expression| {
@@ -90,19 +92,28 @@ fn as_condition(
             let both = Expr::BinaryExpr(BinaryExpr { left, op, right });
             Ok(Transformed::new(both, changed, TreeNodeRecursion::Continue))
         }
-        Expr::Exists(_) => Ok(Transformed::no(condition)),
-        Expr::Not(inner) if matches!(*inner, Expr::Exists(_)) => {
+        Expr::Exists(test) if is_joinable(&test.subquery) => {
+            Ok(Transformed::no(Expr::Exists(test)))
+        }
+        Expr::Not(inner) if matches!(inner.as_ref(), Expr::Exists(test) if is_joinable(&test.subquery)) => {
             Ok(Transformed::no(Expr::Not(inner)))
         }
-        Expr::InSubquery(test) if !test.negated || is_whole && is_joinable(&test) => {
+        Expr::InSubquery(test)
+            if !test.negated && is_joinable(&test.subquery) || is_whole && knows_nulls(&test) =>
+        {
             Ok(Transformed::no(Expr::InSubquery(test)))
         }
         other => as_value(other, schema),
     }
 }
 
+/// A subquery of a shape that the engine makes a join of.
+fn is_joinable(subquery: &Subquery) -> bool {
+    subquery.outer_ref_columns.is_empty() || is_simple_test(&subquery.subquery)
+}
+
 /// `column NOT IN (q)` without references to the query outside: the engine's join knows NULLs.
-fn is_joinable(test: &InSubquery) -> bool {
+fn knows_nulls(test: &InSubquery) -> bool {
     let is_column = match test.expr.as_ref() {
         Expr::Column(_) => true,
         Expr::Cast(Cast { expr, .. }) => matches!(expr.as_ref(), Expr::Column(_)),
@@ -118,10 +129,27 @@ fn as_value(expression: Expr, schema: &DFSchema) -> DataFusionResult<Transformed
             let exists = has_rows(subquery.subquery.as_ref().clone())?;
             Ok(Transformed::yes(negated_if(negated, exists)))
         }
-        Expr::InSubquery(test) => match is_in(&test, schema)? {
-            Some(value) => Ok(Transformed::yes(negated_if(test.negated, value))),
-            None => Ok(Transformed::no(Expr::InSubquery(test))),
-        },
+        Expr::InSubquery(test) => {
+            match any_matches(&test.expr, Operator::Eq, &test.subquery, schema)? {
+                Some(value) => Ok(Transformed::yes(negated_if(test.negated, value))),
+                None => Ok(Transformed::no(Expr::InSubquery(test))),
+            }
+        }
+        Expr::SetComparison(test) => {
+            let is_all = matches!(test.quantifier, SetQuantifier::All);
+            let op = match is_all {
+                true => test.op.negate(),
+                false => Some(test.op),
+            };
+            let value = match op {
+                Some(op) => any_matches(&test.expr, op, &test.subquery, schema)?,
+                None => None,
+            };
+            match value {
+                Some(value) => Ok(Transformed::yes(negated_if(is_all, value))),
+                None => Ok(Transformed::no(Expr::SetComparison(test))),
+            }
+        }
         other => Ok(Transformed::no(other)),
     })
 }
@@ -144,9 +172,14 @@ fn has_rows(plan: LogicalPlan) -> DataFusionResult<Expr> {
     Ok(scalar_subquery(Arc::new(counted)).gt(lit(0_i64)))
 }
 
-/// `x IN (q)` with its three values; `None` where `x` holds a subquery itself.
-fn is_in(test: &InSubquery, schema: &DFSchema) -> DataFusionResult<Option<Expr>> {
-    let holds_subquery = test.expr.exists(|e| {
+/// `x op ANY (q)` with its three values; `None` where `x` holds a subquery itself.
+fn any_matches(
+    operand: &Expr,
+    op: Operator,
+    subquery: &Subquery,
+    schema: &DFSchema,
+) -> DataFusionResult<Option<Expr>> {
+    let holds_subquery = operand.exists(|e| {
         Ok(matches!(
             e,
             Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_)
@@ -155,7 +188,7 @@ fn is_in(test: &InSubquery, schema: &DFSchema) -> DataFusionResult<Option<Expr>>
     if holds_subquery {
         return Ok(None);
     }
-    let plan = test.subquery.subquery.as_ref();
+    let plan = subquery.subquery.as_ref();
     let column = plan
         .schema()
         .columns()
@@ -164,14 +197,15 @@ fn is_in(test: &InSubquery, schema: &DFSchema) -> DataFusionResult<Option<Expr>>
         .ok_or_else(|| Error::internal("a subquery gives a column"))?;
     let column_may_be_null = plan.schema().field(0).is_nullable();
     let column = Expr::Column(column);
-    let operand = test.expr.as_ref().clone();
+    let operand = operand.clone();
     let outer = seen_from_inside(operand.clone(), schema)?;
     let filtered = |condition: Expr| {
         LogicalPlanBuilder::from(plan.clone())
             .filter(condition)?
             .build()
     };
-    let found = has_rows(filtered(column.clone().eq(outer))?)?;
+    let matches = BinaryExpr::new(Box::new(outer), op, Box::new(column.clone()));
+    let found = has_rows(filtered(Expr::BinaryExpr(matches))?)?;
     let mut unknown = Vec::new();
     if operand.nullable(schema).unwrap_or(true) {
         unknown.push(operand.is_null().and(has_rows(plan.clone())?));

@@ -4,6 +4,7 @@
 //! text, 22P03 bad binary, 22003 out of range, 22007/22008 dates). A parameter is a column of one
 //! row; COPY fills one builder per column.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
@@ -20,6 +21,7 @@ use super::OutputSettings;
 use super::datetime::{self, DAY_US, PG_EPOCH_DAYS, PG_EPOCH_US};
 use super::float::{parse_double, parse_real};
 use super::interval::Interval;
+use super::jsonb::{self, Json};
 use super::list::{Element, parse_elements};
 use super::numeric;
 use crate::error::{Error, Result, sqlstate};
@@ -148,7 +150,7 @@ impl ColumnBuilder {
                 b.append_value(numeric::parse_text(text, precision, scale)?);
             }
             Values::Text(b) => b.append_value(checked_text(text)?),
-            Values::Json(b) => b.append_value(checked_json(text)?),
+            Values::Json(b) => b.append_value(checked_json(text, &self.sql_type)?),
             Values::Bytea(b) => b.append_value(parse_bytea(text)?),
             Values::Date(b) => b.append_value(datetime::parse_date(text)?),
             Values::Time(b) => b.append_value(datetime::parse_time(text)?),
@@ -334,18 +336,12 @@ fn checked_text(text: &str) -> Result<&str> {
     }
 }
 
-fn checked_json(text: &str) -> Result<&str> {
-    serde_json::from_str::<serde::de::IgnoredAny>(text)
-        .map(|_| text)
-        .map_err(|e| {
-            Error::new(sqlstate::INVALID_TEXT, "invalid input syntax for type json").detail(
-                format!(
-                    "The text is not JSON at line {} column {}.",
-                    e.line(),
-                    e.column()
-                ),
-            )
-        })
+/// A JSON text as it is held: `jsonb` in its one form.
+fn checked_json<'a>(text: &'a str, sql_type: &SqlType) -> Result<Cow<'a, str>> {
+    match sql_type {
+        SqlType::Jsonb => Ok(Cow::Owned(Json::parse_sorted(text)?.to_text())),
+        _ => jsonb::check(text).map(|()| Cow::Borrowed(text)),
+    }
 }
 
 /// Any unambiguous beginning of true, false, yes, no; on, off, 1, 0.

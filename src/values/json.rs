@@ -53,11 +53,31 @@ pub(crate) fn write_json(
             out.put_u8(b']');
             Ok(())
         }
+        Column::Timestamp(_) | Column::TimestampTz(_) => {
+            let mut text = BytesMut::new();
+            column.write_text(row, settings, &mut text)?;
+            write_iso_time(&mut text);
+            write_string(&text, out);
+            Ok(())
+        }
         _ => {
             let mut text = BytesMut::new();
             column.write_text(row, settings, &mut text)?;
             write_string(&text, out);
             Ok(())
+        }
+    }
+}
+
+/// A timestamp in JSON has ISO 8601's form: a T between date and time, and minutes in its offset.
+fn write_iso_time(text: &mut BytesMut) {
+    if let Some(blank) = text.iter().position(|b| *b == b' ') {
+        text[blank] = b'T';
+        let has_short_offset = text
+            .get(text.len().saturating_sub(3)..)
+            .is_some_and(|end| end.first().is_some_and(|b| matches!(b, b'+' | b'-')));
+        if has_short_offset && text.len() > blank + 3 {
+            text.put_slice(b":00");
         }
     }
 }

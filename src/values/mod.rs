@@ -11,6 +11,7 @@ pub(crate) mod float;
 pub(crate) mod input;
 pub(crate) mod interval;
 pub(crate) mod json;
+pub(crate) mod jsonb;
 pub(crate) mod list;
 pub(crate) mod numeric;
 pub(crate) mod types;

@@ -49,7 +49,11 @@ fn table(r: &Relation) -> Row {
         table_catalog: DATABASE_NAME,
         table_schema: schema_of(r),
         table_name: r.name.as_str(),
-        table_type: if r.kind == 'r' { "BASE TABLE" } else { "VIEW" },
+        table_type: match r.kind {
+            'r' => "BASE TABLE",
+            'f' => "FOREIGN",
+            _ => "VIEW",
+        },
         is_insertable_into: yes(r.insertable),
         is_typed: "NO",
     }

@@ -89,6 +89,10 @@ pub struct SessionFacts {
 pub(super) const OWNER_OID: i64 = 10;
 /// `pg_catalog`
 pub(super) const PG_CATALOG_OID: i64 = 11;
+/// OID of the foreign server that all streams are of.
+pub(super) const STREAM_SERVER_OID: i64 = 13_400;
+/// OID of that server's wrapper.
+pub(super) const STREAM_WRAPPER_OID: i64 = 13_401;
 /// `public`
 pub(super) const PUBLIC_OID: i64 = 2_200;
 /// `information_schema`
@@ -267,7 +271,10 @@ impl Catalog {
 
     fn user_relation(&self, object: &CatalogObject) -> Option<Relation> {
         let (kind, reads) = match &object.definition {
-            Definition::Stream(_) | Definition::Table(_) => ('r', Vec::new()),
+            // A stream's rows are elsewhere: PostgreSQL has foreign tables for that, and tools
+            // tell them from tables.
+            Definition::Stream(_) => ('f', Vec::new()),
+            Definition::Table(_) => ('r', Vec::new()),
             Definition::MaterializedView(d) => ('m', d.depends_on.clone()),
             Definition::View(d) => ('v', d.depends_on.clone()),
             Definition::Sink(_) => return None,

@@ -2,7 +2,7 @@
 //!
 //! A relation whose name is not handled here or in [`system_rows`](super::system_rows) is empty.
 
-use super::model::{Catalog, OWNER_OID, Relation, namespace_name};
+use super::model::{Catalog, OWNER_OID, Relation, STREAM_SERVER_OID, namespace_name};
 use super::relation::{Datum, Row, row};
 use super::system_rows;
 
@@ -24,6 +24,7 @@ pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
         "pg_rewrite" => rules(catalog),
         "pg_depend" => dependencies(catalog),
         "pg_tables" => tables(catalog),
+        "pg_foreign_table" => foreign_tables(catalog),
         "pg_views" => views(catalog),
         "pg_matviews" => materialized_views(catalog),
         "pg_indexes" => index_definitions(catalog),
@@ -47,7 +48,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
         .map(|r| {
             let access_method = match r.kind {
                 'i' => 403,
-                'v' => 0,
+                'v' | 'f' => 0,
                 _ => 2,
             };
             let estimate = r.row_estimate.map_or(-1.0, |rows| rows as f64);
@@ -57,7 +58,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
                 relnamespace: r.namespace,
                 relowner: OWNER_OID,
                 relam: access_method,
-                relfilenode: if r.kind == 'v' { 0 } else { r.oid },
+                relfilenode: if matches!(r.kind, 'v' | 'f') { 0 } else { r.oid },
                 reltuples: estimate,
                 relhasindex: !r.key.is_empty(),
                 relpersistence: "p",
@@ -349,11 +350,20 @@ fn index_definitions(catalog: &Catalog) -> Vec<Row> {
         .collect()
 }
 
+/// Streams.
+fn foreign_tables(catalog: &Catalog) -> Vec<Row> {
+    let relations = catalog.relations();
+    let streams = relations.iter().filter(|r| r.kind == 'f');
+    streams
+        .map(|r| row! { ftrelid: r.oid, ftserver: STREAM_SERVER_OID })
+        .collect()
+}
+
 fn table_statistics(catalog: &Catalog, users_only: bool) -> Vec<Row> {
     let relations = catalog.relations();
     let counted = relations
         .iter()
-        .filter(|r| matches!(r.kind, 'r' | 'm') && (r.is_users() || !users_only));
+        .filter(|r| matches!(r.kind, 'r' | 'm' | 'f') && (r.is_users() || !users_only));
     counted
         .map(|r| {
             row! {

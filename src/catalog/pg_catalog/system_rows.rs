@@ -3,7 +3,9 @@
 
 use super::backends::{Activity, BackendState};
 use super::functions;
-use super::model::{Catalog, NAMESPACES, OWNER_OID, PG_CATALOG_OID};
+use super::model::{
+    Catalog, NAMESPACES, OWNER_OID, PG_CATALOG_OID, STREAM_SERVER_OID, STREAM_WRAPPER_OID,
+};
 use super::relation::{Datum, Row, row};
 use super::types::RANGES;
 use super::{DATABASE_NAME, DATABASE_OID};
@@ -19,6 +21,17 @@ pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
         "pg_authid" => vec![role(catalog, false)],
         "pg_user" => vec![user(catalog)],
         "pg_am" => access_methods(),
+        "pg_foreign_server" => vec![row! {
+            oid: STREAM_SERVER_OID,
+            srvname: "streams",
+            srvowner: OWNER_OID,
+            srvfdw: STREAM_WRAPPER_OID,
+        }],
+        "pg_foreign_data_wrapper" => vec![row! {
+            oid: STREAM_WRAPPER_OID,
+            fdwname: "streams",
+            fdwowner: OWNER_OID,
+        }],
         "pg_collation" => collations(),
         "pg_language" => languages(),
         "pg_tablespace" => tablespaces(),

@@ -205,7 +205,7 @@ async fn relations_are_listed_by_kind() {
             "public|Odd view|v|ada",
             "public|accounts|r|ada",
             "public|accounts_pkey|i|ada",
-            "public|clicks|r|ada",
+            "public|clicks|f|ada",
             "public|totals|m|ada",
         ]
     );
@@ -369,7 +369,7 @@ async fn information_schema_speaks_postgres_types() {
         [
             "Odd view|VIEW|NO",
             "accounts|BASE TABLE|YES",
-            "clicks|BASE TABLE|NO",
+            "clicks|FOREIGN|NO",
             "totals|VIEW|NO",
         ]
     );

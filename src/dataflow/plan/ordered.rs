@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::compute::SortOptions;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -488,15 +489,15 @@ fn upper_bound(condition: &Expr, number: usize, schema: &DFSchema) -> Option<u64
     }
 }
 
-/// A whole number that is not below zero.
+/// A whole number that is not below zero, whatever its type.
 fn constant(expression: &Expr) -> Option<u64> {
     let Expr::Literal(value, _) = expression else {
         return None;
     };
-    match value {
-        ScalarValue::UInt64(value) => *value,
-        ScalarValue::Int64(value) => u64::try_from((*value)?.max(0)).ok(),
-        ScalarValue::Int32(value) => u64::try_from((*value)?.max(0)).ok(),
+    let number = value.cast_to(&DataType::UInt64).ok()?;
+    let same = number.cast_to(&value.data_type()).ok()? == *value;
+    match number {
+        ScalarValue::UInt64(number) if same => number,
         _ => None,
     }
 }

@@ -159,7 +159,7 @@ async fn arithmetic_fails_where_postgres_fails() {
         (
             "SELECT true + 1",
             "42883",
-            "operator does not exist: boolean + bigint",
+            "operator does not exist: boolean + integer",
         ),
         (
             "SELECT (SELECT a FROM (VALUES (1), (2)) t(a))",
@@ -230,7 +230,7 @@ async fn types_are_ours() {
             "timestamp with time zone",
             "timestamp without time zone",
             "timestamp with time zone",
-            "numeric(38,9)",
+            "numeric(10,0)",
             "text",
             "numeric(5,0)",
             "integer[]",
@@ -391,7 +391,7 @@ async fn texts_are_read_and_written_as_postgres_does() {
     for (sql, expected) in [
         (
             "SELECT interval '1 day 02:03:04' = x::interval FROM (VALUES ('26:03:04'), ('1 day 02:03:04')) t(x)",
-            "false true",
+            "true true",
         ),
         (
             "SELECT interval '1 year 2 mons 3 days 04:05:06.5'::text, ('-1-2'::interval)::text, ('1 02:03'::interval)::text",
@@ -431,7 +431,7 @@ async fn texts_are_read_and_written_as_postgres_does() {
         ("SELECT mod(7, 4), mod(-7, 4), mod(1 + 6, 2 + 2)", "3|-3|3"),
         (
             "SELECT extract(second from timestamp '2024-01-01 00:00:01.5'), extract(milliseconds from timestamp '2024-01-01 00:00:01.5')",
-            "1.5|1500.0",
+            "1.500000|1500.000",
         ),
         (
             "SELECT timestamptz '2024-02-03 10:00+02'::text, time '10:00'::text, true::text",

@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{arrays, result, texts, udf};
+use super::{arrays, casts, numerics, result, texts, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
 use crate::types::SqlType;
@@ -40,6 +40,8 @@ pub struct CheckedArithmeticRule {
     divide: Arc<ScalarUDF>,
     modulo: Arc<ScalarUDF>,
     round: Arc<ScalarUDF>,
+    to_double: Arc<ScalarUDF>,
+    numeric_divide: Arc<ScalarUDF>,
 }
 
 impl Default for CheckedArithmeticRule {
@@ -59,6 +61,8 @@ impl Default for CheckedArithmeticRule {
             round: udf(RoundFunction {
                 signature: Signature::any(1, Volatility::Immutable),
             }),
+            to_double: numerics::to_double(),
+            numeric_divide: numerics::divide(),
         }
     }
 }
@@ -128,6 +132,12 @@ impl CheckedArithmeticRule {
                 let expr = Box::new(call);
                 Transformed::yes(Expr::Cast(Cast { expr, field }))
             }
+            Expr::ScalarFunction(mut function) if function.func.name() == casts::NAME => {
+                match function.args.pop() {
+                    Some(operand) => Transformed::yes(operand),
+                    None => Transformed::no(Expr::ScalarFunction(function)),
+                }
+            }
             other => Transformed::no(other),
         }
     }
@@ -154,12 +164,20 @@ impl CheckedArithmeticRule {
                 _ => {}
             }
         }
+        if target.data_type().is_floating() && matches!(field.data_type(), DataType::Decimal128(..))
+        {
+            return Some((Arc::clone(&self.to_double), DataType::Float64));
+        }
         if field.data_type().is_null() {
             return None;
         }
         let (from, to) = (SqlType::from_field(&field)?, SqlType::from_field(target)?);
         match (&from, &to) {
             (SqlType::Text, SqlType::Text) => None,
+            (SqlType::Json, SqlType::Jsonb) => {
+                let given = to.to_arrow();
+                Some((texts::read_text(to, time_zone), given))
+            }
             (SqlType::Text, _) => {
                 let given = to.to_arrow();
                 Some((texts::read_text(to, time_zone), given))
@@ -190,6 +208,13 @@ impl CheckedArithmeticRule {
         }
         let left = left.get_type(schema).ok()?;
         let right = right.get_type(schema).ok()?;
+        let are_numerics = matches!(
+            (&left, &right),
+            (DataType::Decimal128(..), DataType::Decimal128(..))
+        );
+        if op == Operator::Divide && are_numerics {
+            return Some(&self.numeric_divide);
+        }
         if left != right {
             return None;
         }

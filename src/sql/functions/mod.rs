@@ -3,11 +3,29 @@
 //! them; what needs a catalog or a session (`to_regclass_oid`, `current_user`, …) is registered by
 //! whoever has those.
 
+mod ages;
 pub mod arithmetic;
+mod array_or_empty;
+pub(crate) mod averages;
+mod beside;
+mod bytes;
+pub(crate) mod casts;
 pub mod characters;
+mod extract;
 pub mod format;
+mod interval_totals;
+pub(crate) mod intervals;
+pub(crate) mod joined_texts;
+pub(crate) mod json;
+mod json_build;
+mod maths;
 pub mod numbers;
+pub(crate) mod numerics;
+pub(crate) mod only_value;
+mod option_lists;
 pub mod patterns;
+mod plain;
+mod regexes;
 pub(crate) mod rounding;
 pub(crate) mod sums;
 pub(crate) mod texts;
@@ -21,7 +39,9 @@ use std::sync::Arc;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result as DataFusionResult;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
+use datafusion::logical_expr::{
+    AggregateUDF, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+};
 
 use crate::error::{Error, sqlstate};
 
@@ -34,7 +54,22 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(characters::functions());
     functions.extend(version::functions());
     functions.push(rounding::round());
+    functions.push(numerics::to_bare_numeric());
+    functions.push(array_or_empty::array_or_empty());
+    functions.push(extract::extract());
+    functions.extend(ages::functions());
+    functions.extend(bytes::functions());
+    functions.extend(json::functions());
+    functions.extend(json_build::functions());
+    functions.extend(maths::functions());
+    functions.extend(option_lists::functions());
+    functions.extend(regexes::functions());
     functions
+}
+
+/// Aggregates in the place of the engine's.
+pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
+    vec![sums::sum(), averages::avg(), joined_texts::string_agg()]
 }
 
 fn udf(function: impl ScalarUDFImpl + 'static) -> Arc<ScalarUDF> {

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type};
 use datafusion::common::Result as DataFusionResult;
 use datafusion::functions::math::round::RoundFunc;
 use datafusion::logical_expr::{
@@ -64,8 +65,22 @@ impl ScalarUDFImpl for Round {
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        if let Some(digits) = args.args.get_mut(1) {
-            *digits = digits.cast_to(&DataType::Int32, None)?;
+        match args.args.as_mut_slice() {
+            [_, digits] => *digits = digits.cast_to(&DataType::Int32, None)?,
+            // A float's half goes to the even number.
+            [number] if number.data_type() == DataType::Float64 => {
+                let rounded = |values: &ArrayRef| -> ArrayRef {
+                    let values = values.as_primitive::<Float64Type>();
+                    Arc::new(values.unary::<_, Float64Type>(f64::round_ties_even))
+                };
+                return Ok(match number {
+                    ColumnarValue::Array(values) => ColumnarValue::Array(rounded(values)),
+                    ColumnarValue::Scalar(value) => {
+                        super::result(rounded(&value.to_array()?), true)?
+                    }
+                });
+            }
+            _ => {}
         }
         self.inner.invoke_with_args(args)
     }

@@ -15,16 +15,23 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Operator,
-    ReversedUDAF, SetMonotonicity, Signature,
+    ReversedUDAF, SetMonotonicity, Signature, TypeSignature, Volatility,
 };
 
+use super::interval_totals::{self, INTERVAL, IntervalTotal, Outcome};
 use crate::error::{Error, sqlstate};
 
 /// `sum`
 pub(crate) fn sum() -> Arc<AggregateUDF> {
-    Arc::new(AggregateUDF::new_from_impl(CheckedSum {
-        inner: Sum::new(),
-    }))
+    let inner = Sum::new();
+    let signature = Signature::one_of(
+        vec![
+            TypeSignature::Exact(vec![INTERVAL]),
+            inner.signature().type_signature.clone(),
+        ],
+        Volatility::Immutable,
+    );
+    Arc::new(AggregateUDF::new_from_impl(CheckedSum { inner, signature }))
 }
 
 fn out_of_range() -> Error {
@@ -37,9 +44,14 @@ fn is_ours(args: &AccumulatorArgs<'_>) -> bool {
     !args.is_distinct && args.return_field.data_type() == &DataType::Int64
 }
 
+fn is_interval(args: &AccumulatorArgs<'_>) -> bool {
+    matches!(args.return_field.data_type(), DataType::Interval(_))
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedSum {
     inner: Sum,
+    signature: Signature,
 }
 
 impl AggregateUDFImpl for CheckedSum {
@@ -48,26 +60,33 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> DataFusionResult<DataType> {
-        self.inner.return_type(types)
+        match types {
+            [DataType::Interval(_)] => Ok(INTERVAL),
+            _ => self.inner.return_type(types),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DataFusionResult<Box<dyn Accumulator>> {
         match is_ours(&args) {
             true => Ok(Box::new(Total::default())),
+            false if is_interval(&args) => Ok(Box::new(IntervalTotal::new(Outcome::Sum))),
             false => self.inner.accumulator(args),
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> DataFusionResult<Vec<FieldRef>> {
-        self.inner.state_fields(args)
+        match args.return_field.data_type() {
+            DataType::Interval(_) => Ok(interval_totals::state_fields()),
+            _ => self.inner.state_fields(args),
+        }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        !is_interval(&args) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -86,6 +105,7 @@ impl AggregateUDFImpl for CheckedSum {
     ) -> DataFusionResult<Box<dyn Accumulator>> {
         match is_ours(&args) {
             true => Ok(Box::new(Total::default())),
+            false if is_interval(&args) => Ok(Box::new(IntervalTotal::new(Outcome::Sum))),
             false => self.inner.create_sliding_accumulator(args),
         }
     }

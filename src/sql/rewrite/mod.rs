@@ -6,8 +6,10 @@
 //! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
 //! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
 //! - [`joins`]: the merged columns of a full join with USING; `ASOF JOIN`
+//! - [`numbers`]: types of number literals
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
+//! - [`sets`]: functions that give rows, and aggregates that give JSON
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
@@ -15,8 +17,10 @@
 mod group_windows;
 mod joins;
 mod names;
+mod numbers;
 mod postgres;
 mod rows;
+mod sets;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -25,7 +29,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, Query, Select, SelectItem, Statement, TableFactor, VisitMut, VisitorMut,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, sqlstate};
 
 pub use names::display_name;
 
@@ -68,7 +72,7 @@ fn returning(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
 }
 
 fn apply<T: VisitMut>(tree: &mut T) -> Result<()> {
-    match tree.visit(&mut Rewriter) {
+    match tree.visit(&mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -113,7 +117,41 @@ fn string(text: impl Into<String>) -> Expr {
     Expr::value(ast::Value::SingleQuotedString(text.into()))
 }
 
-struct Rewriter;
+/// Subqueries within each other's expressions. The planner checks each of them once for every one
+/// around it, and again for every one around that.
+const SUBQUERY_DEPTH_MAX: usize = 12;
+
+#[derive(Default)]
+struct Rewriter {
+    subquery_depth: usize,
+}
+
+impl Rewriter {
+    fn enter(&mut self, expression: &Expr) -> Result<()> {
+        self.subquery_depth += usize::from(holds_query(expression));
+        if self.subquery_depth > SUBQUERY_DEPTH_MAX {
+            return Err(
+                Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "statement is too complex")
+                    .detail(format!(
+                        "Subqueries in expressions may nest {SUBQUERY_DEPTH_MAX} levels."
+                    ))
+                    .hint("Put the inner ones into WITH."),
+            );
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, expression: &Expr) {
+        self.subquery_depth -= usize::from(holds_query(expression));
+    }
+}
+
+fn holds_query(expression: &Expr) -> bool {
+    matches!(
+        expression,
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }
+    )
+}
 
 impl VisitorMut for Rewriter {
     type Break = Error;
@@ -133,14 +171,43 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        sets::rewrite_in_from(factor);
         into_flow(windows::rewrite_table_factor(factor))
     }
 
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        numbers::bare_in_query(query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        numbers::bare_in_select(select);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match factor {
+            TableFactor::Table {
+                args: Some(arguments),
+                ..
+            } => numbers::bare_table_function(&mut arguments.args),
+            TableFactor::Function { args, .. } => numbers::bare_table_function(args),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        if let Err(error) = self.enter(expression) {
+            return ControlFlow::Break(error);
+        }
         into_flow(postgres::before_children(expression))
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        self.leave(expression);
+        numbers::type_number(expression);
+        sets::rewrite_call(expression);
         rows::compare_members(expression);
         into_flow(postgres::after_children(expression))
     }

@@ -37,6 +37,7 @@ pub(super) enum Level {
 /// Names the columns that the client gets.
 pub(super) fn name_top_level(query: &mut Query) {
     keep_order_of_distinct(query);
+    keep_inputs_beside_sets(query);
     let mut body = query.body.as_mut();
     loop {
         match body {
@@ -50,6 +51,42 @@ pub(super) fn name_top_level(query: &mut Query) {
             SetExpr::Query(inner) => body = inner.body.as_mut(),
             _ => return,
         }
+    }
+}
+
+/// `SELECT unnest(a), upper(c) AS c FROM t`: the engine computes `upper(c)` beside the columns that
+/// it comes from, where two of one name are one too many.
+fn keep_inputs_beside_sets(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return;
+    };
+    let holds_set = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => {
+            super::sets::holds_set_function(e)
+        }
+        _ => false,
+    };
+    if !select.projection.iter().any(holds_set) {
+        return;
+    }
+    for (index, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::ExprWithAlias { expr, alias } = item else {
+            continue;
+        };
+        let name = folded(alias);
+        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+        if is_column || !super::sets::names_column(expr, &name) {
+            continue;
+        }
+        if let Some(OrderByKind::Expressions(orders)) = query.order_by.as_mut().map(|o| &mut o.kind)
+        {
+            for order in orders {
+                if matches!(&order.expr, Expr::Identifier(i) if folded(i) == name) {
+                    order.expr = Expr::value(Value::Number((index + 1).to_string(), false));
+                }
+            }
+        }
+        *alias = Ident::with_quote('"', format!("{name}{SUFFIX}of input"));
     }
 }
 

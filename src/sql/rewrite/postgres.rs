@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, ValueWithSpan,
 };
 
-use super::{call, string, template};
+use super::{call, numbers, string, template};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::functions::patterns;
@@ -22,7 +22,15 @@ const OBJECT_TYPES: &[(&str, &str)] = &[
 ];
 
 /// Names that are functions when they stand without parentheses.
-const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role"];
+const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role", "localtimestamp"];
+
+/// Functions that give an integer in PostgreSQL.
+const WHOLE_RESULTS: &[&str] = &[
+    "array_length",
+    "array_ndims",
+    "array_position",
+    "cardinality",
+];
 
 /// Functions under their PostgreSQL names, where DataFusion has them under another.
 const SYNONYMS: &[(&str, &str)] = &[
@@ -30,6 +38,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("variance", "var_samp"),
     ("transaction_timestamp", "now"),
     ("statement_timestamp", "now"),
+    ("clock_timestamp", "now"),
 ];
 
 /// What must be changed before the children are.
@@ -56,16 +65,6 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
             }
         }
         Expr::Interval(written) => interval(written)?,
-        Expr::Cast {
-            expr, data_type, ..
-        } if is_whole(data_type) => {
-            if let Expr::Value(number) = expr.as_mut()
-                && let Value::Number(text, is_long) = &number.value
-                && let Some(whole) = whole_number(text)
-            {
-                number.value = Value::Number(whole, *is_long);
-            }
-        }
         Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
             if let Some(text) = string_constant(right)
                 && text.trim_start().starts_with('{')
@@ -85,24 +84,44 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             let inner = take(expr);
             *expression = inner;
         }
-        Expr::BinaryOp { op, .. } => {
+        Expr::BinaryOp { op, right, .. } => {
+            if matches!(op, BinaryOperator::Arrow | BinaryOperator::LongArrow) {
+                numbers::bare(right);
+            }
             if let BinaryOperator::PGCustomBinaryOperator(parts) = op {
                 *op = operator(parts)?;
             }
+            power(expression);
         }
         Expr::Function(function) => {
             strip_catalog(&mut function.name);
             if matches!(function.args, FunctionArguments::Subquery(_)) {
                 return array_of_subquery(expression);
             }
+            numbers::bare_arguments(function);
             rank(expression);
             modulo(expression);
+            whole_result(expression);
+            time_function(expression);
         }
         Expr::Cast { .. } => {
             cast(expression);
             shorten(expression);
+            numbers::bare_numeric(expression);
         }
-        Expr::Extract { .. } => seconds(expression),
+        Expr::TypedString(_) => numbers::bare_numeric(expression),
+        Expr::Extract { .. } => extract(expression),
+        Expr::Substring { .. } => substring(expression),
+        Expr::Array(array) if super::sets::refers_to_columns(&array.elem) => {
+            // The planner looks for the columns of a literal in the innermost query only.
+            *expression = call("make_array", std::mem::take(&mut array.elem));
+        }
+        Expr::UnaryOp { .. } => sign_operator(expression),
+        Expr::Value(value) => {
+            if let Value::UnicodeStringLiteral(text) = &mut value.value {
+                value.value = Value::SingleQuotedString(std::mem::take(text));
+            }
+        }
         Expr::Like { .. } | Expr::ILike { .. } => escape(expression)?,
         Expr::SimilarTo { .. } => similar_to(expression)?,
         Expr::AtTimeZone {
@@ -201,7 +220,7 @@ fn take(expression: &mut Expr) -> Expr {
     std::mem::replace(expression, Expr::value(Value::Null))
 }
 
-fn string_constant(expression: &Expr) -> Option<String> {
+pub(super) fn string_constant(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Value(v) => match &v.value {
             Value::SingleQuotedString(_)
@@ -388,36 +407,6 @@ fn interval(interval: &mut ast::Interval) -> Result<()> {
     Ok(())
 }
 
-/// A number with a fraction that is cast to a whole type: numeric in PostgreSQL, so halves go
-/// away from zero, and not to the even number as for the double precision that it is here.
-fn whole_number(text: &str) -> Option<String> {
-    let (whole, fraction) = text.split_once('.')?;
-    let is_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-    if !is_digits(whole) || !is_digits(fraction) {
-        return None;
-    }
-    let value: u64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
-    let up = fraction.as_bytes().first().is_some_and(|d| *d >= b'5');
-    Some(value.checked_add(u64::from(up))?.to_string())
-}
-
-fn is_whole(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::SmallInt(_)
-            | DataType::Int2(_)
-            | DataType::Int(_)
-            | DataType::Integer(_)
-            | DataType::Int4(_)
-            | DataType::BigInt(_)
-            | DataType::Int8(_)
-    )
-}
-
 /// `mod(a, b)` is `a % b`.
 fn modulo(expression: &mut Expr) {
     let Expr::Function(function) = expression else {
@@ -461,22 +450,101 @@ fn cast_to(expression: Expr, data_type: DataType) -> Expr {
     }
 }
 
-/// Seconds and milliseconds have a fraction; the engine's are whole, only its microseconds tell all.
-fn seconds(expression: &mut Expr) {
-    let Expr::Extract { field, expr, .. } = expression else {
+/// `EXTRACT(field FROM time)`.
+fn extract(expression: &mut Expr) {
+    if let Expr::Extract { field, expr, .. } = expression {
+        let name = field.to_string();
+        let name = name.trim_matches('\'').to_ascii_lowercase();
+        *expression = call("extract_field", vec![string(name), take(expr)]);
+    }
+}
+
+/// `a ^ b` is a power.
+fn power(expression: &mut Expr) {
+    if let Expr::BinaryOp {
+        left,
+        op: BinaryOperator::PGExp,
+        right,
+    } = expression
+    {
+        *expression = call("power", vec![take(left), take(right)]);
+    }
+}
+
+/// `substring(x FROM start FOR length)` as a plain call.
+fn substring(expression: &mut Expr) {
+    let Expr::Substring {
+        expr,
+        substring_from,
+        substring_for,
+        ..
+    } = expression
+    else {
         return;
     };
-    let unit = match field {
-        ast::DateTimeField::Second | ast::DateTimeField::Seconds => "1000000.0",
-        ast::DateTimeField::Millisecond | ast::DateTimeField::Milliseconds => "1000.0",
+    let one = || Box::new(Expr::value(Value::Number("1".to_owned(), false)));
+    let start = substring_from.take().unwrap_or_else(one);
+    let mut arguments = vec![take(expr), *start];
+    arguments.extend(substring_for.take().map(|length| *length));
+    *expression = call("substr", arguments);
+}
+
+/// Square and cube roots, absolute values.
+fn sign_operator(expression: &mut Expr) {
+    let Expr::UnaryOp { op, expr } = expression else {
+        return;
+    };
+    let function = match op {
+        ast::UnaryOperator::PGSquareRoot => "sqrt",
+        ast::UnaryOperator::PGCubeRoot => "cbrt",
+        ast::UnaryOperator::PGAbs => "abs",
         _ => return,
     };
-    let microseconds = call("date_part", vec![string("microsecond"), take(expr)]);
-    *expression = binary(
-        cast_to(microseconds, DataType::DoublePrecision),
-        BinaryOperator::Divide,
-        Expr::value(Value::Number(unit.to_owned(), false)),
-    );
+    *expression = call(function, vec![take(expr)]);
+}
+
+/// Functions whose results the engine counts without a sign, and NULL for the length of nothing.
+fn whole_result(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let name = last_part(&function.name);
+    if !WHOLE_RESULTS.contains(&name.as_str()) {
+        return;
+    }
+    *expression = cast_to(take(expression), DataType::Int(None));
+    if name == "array_length" {
+        let nothing = Expr::value(Value::Number("0".to_owned(), false));
+        let nothing = cast_to(nothing, DataType::Int(None));
+        *expression = call("nullif", vec![take(expression), nothing]);
+    }
+}
+
+/// `date_part('year', t)`, `age(t)`, `localtimestamp`.
+fn time_function(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let name = last_part(&function.name);
+    if name == "localtimestamp" {
+        let now = call("now", vec![]);
+        *expression = cast_to(now, DataType::Timestamp(None, ast::TimezoneInfo::None));
+        return;
+    }
+    let FunctionArguments::List(list) = &mut function.args else {
+        return;
+    };
+    match (name.as_str(), list.args.len()) {
+        ("date_part" | "datepart", 2) => {
+            function.name = ObjectName::from(vec![Ident::new("extract_field")]);
+            *expression = cast_to(take(expression), DataType::DoublePrecision);
+        }
+        ("age", 1) => {
+            let today = ast::FunctionArgExpr::Expr(call("current_date", vec![]));
+            list.args.insert(0, ast::FunctionArg::Unnamed(today));
+        }
+        _ => {}
+    }
 }
 
 /// A cast to `varchar(n)` or `char(n)` cuts what is longer.
@@ -636,6 +704,7 @@ fn array_of_subquery(expression: &mut Expr) -> Result<()> {
     }));
     let mut aggregate: Query = template("SELECT element FROM input");
     if let SetExpr::Select(select) = aggregate.body.as_mut() {
+        let element = call("array_or_empty", vec![element]);
         select.projection = vec![SelectItem::UnnamedExpr(element)];
         if let Some(from) = select.from.first_mut() {
             from.relation = TableFactor::Derived {

@@ -1,16 +1,27 @@
 //! Comparisons of rows, member by member: `(a, b) = (1, 2)` is `a = 1 AND b = 2`, so that an
 //! unknown member makes the comparison unknown unless another decides it. The engine would compare
-//! structs, for which NULL is a value. Absent: a row on the left of a subquery.
+//! structs, for which NULL is a value.
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
+    BinaryOperator, CaseWhen, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
+    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value,
 };
 
+use super::{call, template};
 use crate::sql::data_types::last_part;
 
 /// Rewrites one expression whose operands are rows.
 pub(super) fn compare_members(expression: &mut Expr) {
     let compared = match expression {
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::Overlaps,
+            right,
+        } => match (members(left).as_deref(), members(right).as_deref()) {
+            (Some([a, b]), Some([c, d])) => Some(overlap([a, b], [c, d])),
+            _ => None,
+        },
         Expr::BinaryOp { left, op, right } => match (members(left), members(right)) {
             (Some(left), Some(right)) if left.len() == right.len() => compared(&left, op, &right),
             _ => None,
@@ -30,11 +41,30 @@ pub(super) fn compare_members(expression: &mut Expr) {
             list,
             negated,
         } => in_list(expr, list, *negated),
+        Expr::InSubquery {
+            expr,
+            subquery,
+            negated,
+        } => in_query(expr, subquery, *negated),
         _ => None,
     };
     if let Some(compared) = compared {
         *expression = Expr::Nested(Box::new(compared));
     }
+}
+
+/// `(a, b) OVERLAPS (c, d)` of two periods that do not hold their ends, or are one moment.
+fn overlap([a, b]: [&Expr; 2], [c, d]: [&Expr; 2]) -> Expr {
+    let least = |x: &Expr, y: &Expr| call("least", vec![x.clone(), y.clone()]);
+    let greatest = |x: &Expr, y: &Expr| call("greatest", vec![x.clone(), y.clone()]);
+    let begins_before = |start: Expr, end: Expr| binary(start, BinaryOperator::Lt, end);
+    let both = binary(
+        begins_before(least(a, b), greatest(c, d)),
+        BinaryOperator::And,
+        begins_before(least(c, d), greatest(a, b)),
+    );
+    let same_start = binary(least(a, b), BinaryOperator::Eq, least(c, d));
+    binary(both, BinaryOperator::Or, same_start)
 }
 
 /// Members of `(a, b)` or `ROW(a, b)`.
@@ -104,6 +134,69 @@ fn in_list(row: &Expr, list: &[Expr], negated: bool) -> Option<Expr> {
         .into_iter()
         .reduce(|a, b| binary(a, BinaryOperator::Or, b))?;
     Some(if negated { not(any) } else { any })
+}
+
+/// `(a, b) IN (q)` with its three values:
+///
+/// ```text
+/// CASE WHEN EXISTS (SELECT 1 FROM (q) AS m (m1, m2) WHERE a = m1 AND b = m2) THEN true
+///      WHEN EXISTS (… WHERE (a = m1 AND b = m2) IS NULL) THEN NULL ELSE false END
+/// ```
+fn in_query(row: &Expr, query: &Query, negated: bool) -> Option<Expr> {
+    let left = members(row)?;
+    let names: Vec<Ident> = (1..=left.len())
+        .map(|n| Ident::with_quote('"', format!("member {n}")))
+        .collect();
+    let right: Vec<Expr> = names.iter().cloned().map(Expr::Identifier).collect();
+    let matches = equal(&left, &right);
+    let some = |condition: Expr| {
+        let mut found: Query = template("SELECT 1 FROM input");
+        if let SetExpr::Select(select) = found.body.as_mut() {
+            select.selection = Some(condition);
+            if let Some(from) = select.from.first_mut() {
+                from.relation = TableFactor::Derived {
+                    lateral: false,
+                    subquery: Box::new(query.clone()),
+                    alias: Some(named(&names)),
+                    sample: None,
+                };
+            }
+        }
+        Expr::Exists {
+            subquery: Box::new(found),
+            negated: false,
+        }
+    };
+    let when = |condition: Expr, result: Value| CaseWhen {
+        condition,
+        result: Expr::value(result),
+    };
+    let value = Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![
+            when(some(matches.clone()), Value::Boolean(true)),
+            when(some(Expr::IsNull(Box::new(matches))), Value::Null),
+        ],
+        else_result: Some(Box::new(Expr::value(Value::Boolean(false)))),
+    };
+    Some(if negated { not(value) } else { value })
+}
+
+fn named(columns: &[Ident]) -> TableAlias {
+    TableAlias {
+        explicit: true,
+        name: Ident::new("members"),
+        columns: columns
+            .iter()
+            .map(|name| TableAliasColumnDef {
+                name: name.clone(),
+                data_type: None,
+            })
+            .collect(),
+        at: None,
+    }
 }
 
 fn equal(left: &[Expr], right: &[Expr]) -> Expr {

@@ -1,0 +1,131 @@
+//! What the engine's own rules make joins of, and what a plan promises about its rows.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+
+/// A subquery of EXISTS or IN in a condition: references only in filters.
+pub(crate) fn is_simple_test(plan: &LogicalPlan) -> bool {
+    is_simple(plan, Aggregates::None, |predicate| {
+        !holds_subquery(predicate)
+    })
+}
+
+/// A scalar subquery: one aggregate without groups over filters that are equalities.
+pub(super) fn is_simple_value(plan: &LogicalPlan) -> bool {
+    is_simple(plan, Aggregates::One, only_equalities)
+}
+
+/// A subquery in FROM.
+pub(super) fn is_simple_lateral(plan: &LogicalPlan) -> bool {
+    is_simple(plan, Aggregates::None, |predicate| {
+        !holds_subquery(predicate)
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aggregates {
+    /// None may stand over a filter with references.
+    None,
+    /// Exactly one must.
+    One,
+}
+
+fn is_simple(plan: &LogicalPlan, aggregates: Aggregates, filter: fn(&Expr) -> bool) -> bool {
+    let mut aggregate_count = 0;
+    let mut node = plan;
+    let found = loop {
+        let refers = refers_outside(node);
+        let next = match node {
+            LogicalPlan::Projection(p) if !refers => &p.input,
+            LogicalPlan::SubqueryAlias(a) => &a.input,
+            LogicalPlan::Filter(f) => {
+                if refers && !filter(&f.predicate) {
+                    break ControlFlow::Break(());
+                }
+                &f.input
+            }
+            LogicalPlan::Aggregate(a) if !refers && a.group_expr.is_empty() => {
+                aggregate_count += 1;
+                &a.input
+            }
+            other => {
+                // Below, nothing may refer outside.
+                let inside = other.exists(|p| Ok(refers_outside(p)));
+                break match inside {
+                    Ok(false) => ControlFlow::Continue(()),
+                    _ => ControlFlow::Break(()),
+                };
+            }
+        };
+        node = next;
+    };
+    let allowed = match aggregates {
+        Aggregates::None => aggregate_count == 0,
+        Aggregates::One => aggregate_count == 1,
+    };
+    found.is_continue() && allowed
+}
+
+/// The node's own expressions, with the subqueries in them.
+fn refers_outside(node: &LogicalPlan) -> bool {
+    let mut refers = false;
+    let walked = node.apply_expressions(|expression| {
+        expression.apply(|e| {
+            refers |= match e {
+                Expr::OuterReferenceColumn(..) => true,
+                Expr::ScalarSubquery(s) => !s.outer_ref_columns.is_empty(),
+                Expr::Exists(e) => !e.subquery.outer_ref_columns.is_empty(),
+                Expr::InSubquery(i) => !i.subquery.outer_ref_columns.is_empty(),
+                _ => false,
+            };
+            Ok(TreeNodeRecursion::Continue)
+        })
+    });
+    refers || walked.is_err()
+}
+
+fn holds_subquery(expression: &Expr) -> bool {
+    let found = expression.exists(|e| {
+        Ok(matches!(
+            e,
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
+        ))
+    });
+    found.unwrap_or(true)
+}
+
+/// Every part of a condition that refers outside is `column = outer column`.
+fn only_equalities(predicate: &Expr) -> bool {
+    if holds_subquery(predicate) {
+        return false;
+    }
+    split_conjunction(predicate).into_iter().all(|part| {
+        let Expr::BinaryExpr(BinaryExpr { left, op, right }) = part else {
+            return !part.contains_outer();
+        };
+        if !part.contains_outer() {
+            return true;
+        }
+        let is_outer = |e: &Expr| e.contains_outer() && e.column_refs().is_empty();
+        let is_inner = |e: &Expr| !e.contains_outer() && !e.column_refs().is_empty();
+        *op == Operator::Eq
+            && (is_outer(left) && is_inner(right) || is_inner(left) && is_outer(right))
+    })
+}
+
+/// Whether there is at most one row for every combination of outer columns.
+pub(super) fn gives_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(p) => gives_one_row(&p.input),
+        LogicalPlan::SubqueryAlias(a) => gives_one_row(&a.input),
+        LogicalPlan::Filter(f) => gives_one_row(&f.input),
+        LogicalPlan::Sort(s) => gives_one_row(&s.input),
+        LogicalPlan::Aggregate(a) => a.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(e) => e.produce_one_row,
+        LogicalPlan::Limit(limit) => super::dependent::constant(limit.fetch.as_deref()) == Some(1),
+        _ => false,
+    }
+}

@@ -1,0 +1,415 @@
+//! `age`, `date_trunc` of intervals, and series of times and numerics.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta};
+use datafusion::arrow::array::types::IntervalMonthDayNano;
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use datafusion::common::{Result as DataFusionResult, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::beside::beside;
+use super::plain::{Form, Type, plain, text};
+use super::{arrays, no_function, result, udf};
+use crate::error::{Error, Result, sqlstate};
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Elements of one series, at most.
+const SERIES_MAX: usize = 10_000_000;
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    vec![
+        plain(
+            "age",
+            &[
+                Form {
+                    takes: &[Type::Timestamp, Type::Timestamp],
+                    gives: Type::Interval,
+                    compute: age,
+                },
+                Form {
+                    takes: &[Type::TimestampTz, Type::TimestampTz],
+                    gives: Type::Interval,
+                    compute: age,
+                },
+            ],
+        ),
+        beside(
+            datafusion::functions::datetime::date_trunc(),
+            &plain(
+                "interval_trunc",
+                &[Form {
+                    takes: &[Type::Text, Type::Interval],
+                    gives: Type::Interval,
+                    compute: truncated,
+                }],
+            ),
+            |types| matches!(types.get(1), Some(DataType::Interval(_))),
+        ),
+        udf(Series {
+            signature: Signature::user_defined(Volatility::Immutable),
+        }),
+    ]
+}
+
+/// Cuts an interval's fields below a unit.
+fn truncated(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let unit = text(&arguments[0])?;
+    let ScalarValue::IntervalMonthDayNano(Some(interval)) = arguments[1] else {
+        return Err(Error::internal("a form's argument is an interval"));
+    };
+    let IntervalMonthDayNano {
+        months,
+        days,
+        nanoseconds,
+    } = interval;
+    let of_months = |length: i32| IntervalMonthDayNano::new(months / length * length, 0, 0);
+    let of_time = |length_ns: i64| {
+        IntervalMonthDayNano::new(months, days, nanoseconds / length_ns * length_ns)
+    };
+    let cut = match unit.to_ascii_lowercase().trim_end_matches('s') {
+        "millennium" | "millennia" => of_months(12_000),
+        "century" | "centurie" => of_months(1_200),
+        "decade" => of_months(120),
+        "year" => of_months(12),
+        "quarter" => of_months(3),
+        "month" => of_months(1),
+        "day" => IntervalMonthDayNano::new(months, days, 0),
+        "hour" => of_time(3_600_000_000_000),
+        "minute" => of_time(60_000_000_000),
+        "second" => of_time(1_000_000_000),
+        "millisecond" => of_time(1_000_000),
+        "microsecond" => of_time(1_000),
+        _ => {
+            return Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!("unit \"{unit}\" not recognized for type interval"),
+            ));
+        }
+    };
+    Ok(ScalarValue::IntervalMonthDayNano(Some(cut)))
+}
+
+fn moment(value: &ScalarValue) -> Result<NaiveDateTime> {
+    let us = match value {
+        ScalarValue::TimestampMicrosecond(Some(us), _) => *us,
+        _ => return Err(Error::internal("a form's argument is a timestamp")),
+    };
+    DateTime::from_timestamp_micros(us)
+        .map(|t| t.naive_utc())
+        .ok_or_else(out_of_range)
+}
+
+fn out_of_range() -> Error {
+    Error::new(sqlstate::DATETIME_OVERFLOW, "timestamp out of range")
+}
+
+/// Years, months, days and time between two moments, by the calendar.
+fn age(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let (end, start) = (moment(&arguments[0])?, moment(&arguments[1])?);
+    let negative = end < start;
+    let (later, earlier) = if negative { (start, end) } else { (end, start) };
+    let months_between = |a: NaiveDateTime, b: NaiveDateTime| {
+        (a.year() - b.year()) * 12 + (a.month() as i32 - b.month() as i32)
+    };
+    let mut months = months_between(later, earlier);
+    let time_us = |t: NaiveDateTime| t.and_utc().timestamp_micros().rem_euclid(DAY_US);
+    let mut us = time_us(later) - time_us(earlier);
+    let mut days = later.day() as i32 - earlier.day() as i32;
+    if us < 0 {
+        us += DAY_US;
+        days -= 1;
+    }
+    if days < 0 {
+        // The month that is borrowed from is the earlier moment's, as PostgreSQL has it.
+        days += days_of_month(if negative { later } else { earlier });
+        months -= 1;
+    }
+    let sign = if negative { -1 } else { 1 };
+    let interval =
+        IntervalMonthDayNano::new(months * sign, days * sign, us * 1_000 * i64::from(sign));
+    Ok(ScalarValue::IntervalMonthDayNano(Some(interval)))
+}
+
+fn days_of_month(moment: NaiveDateTime) -> i32 {
+    let first = moment.date().with_day(1);
+    let next = first.and_then(|d| d.checked_add_months(Months::new(1)));
+    match first.zip(next) {
+        Some((first, next)) => i32::try_from((next - first).num_days()).unwrap_or(31),
+        None => 31,
+    }
+}
+
+/// `generate_series` as an array: of times by intervals and of numerics here, of whole numbers by
+/// the engine.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Series {
+    signature: Signature,
+}
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+impl Series {
+    fn zone(types: &[DataType]) -> Option<Arc<str>> {
+        types.iter().find_map(|t| match t {
+            DataType::Timestamp(_, zone) => zone.clone(),
+            _ => None,
+        })
+    }
+}
+
+impl ScalarUDFImpl for Series {
+    fn name(&self) -> &str {
+        "generate_series_array"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> DataFusionResult<Vec<DataType>> {
+        let is_time = |t: &DataType| matches!(t, DataType::Timestamp(..) | DataType::Date32);
+        match types {
+            [from, to, _] if is_time(from) || is_time(to) => {
+                // Dates are series of times with a zone in PostgreSQL.
+                let of_dates = types.iter().any(|t| *t == DataType::Date32);
+                let zone = Self::zone(types).or_else(|| of_dates.then(|| "UTC".into()));
+                let time = DataType::Timestamp(TimeUnit::Microsecond, zone);
+                Ok(vec![time.clone(), time, INTERVAL])
+            }
+            [_, _] | [_, _, _] if types.iter().any(|t| matches!(t, DataType::Decimal128(..))) => {
+                let scale = types
+                    .iter()
+                    .map(|t| match t {
+                        DataType::Decimal128(_, scale) => *scale,
+                        _ => 0,
+                    })
+                    .max()
+                    .unwrap_or(0);
+                Ok(vec![DataType::Decimal128(38, scale); types.len()])
+            }
+            [_, _] | [_, _, _] if types.iter().all(|t| t.is_integer() || t.is_null()) => {
+                Ok(vec![DataType::Int64; types.len()])
+            }
+            _ => Err(no_function("generate_series", types).into()),
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> DataFusionResult<DataType> {
+        let item = types
+            .first()
+            .cloned()
+            .ok_or_else(|| no_function("generate_series", types))?;
+        Ok(DataType::List(Arc::new(Field::new("item", item, true))))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let item = columns[0].data_type().clone();
+        let rows = columns[0].len();
+        let mut lists = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let values = columns
+                .iter()
+                .map(|column| ScalarValue::try_from_array(column, row))
+                .collect::<DataFusionResult<Vec<_>>>()?;
+            lists.push(match values.iter().any(ScalarValue::is_null) {
+                true => None,
+                false => Some(series(&values)?),
+            });
+        }
+        result(lists_of(&item, lists)?, constant)
+    }
+}
+
+fn lists_of(item: &DataType, lists: Vec<Option<Vec<ScalarValue>>>) -> Result<ArrayRef> {
+    use datafusion::arrow::array::ListArray;
+    use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
+    let valid: NullBuffer = lists.iter().map(Option::is_some).collect();
+    let lengths = lists.iter().map(|list| list.as_ref().map_or(0, Vec::len));
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let mut values = lists.into_iter().flatten().flatten().peekable();
+    let items = match values.peek() {
+        None => datafusion::arrow::array::new_empty_array(item),
+        Some(_) => ScalarValue::iter_to_array(values)?,
+    };
+    let field = Arc::new(Field::new("item", item.clone(), true));
+    Ok(Arc::new(ListArray::try_new(
+        field,
+        offsets,
+        items,
+        Some(valid),
+    )?))
+}
+
+fn series(values: &[ScalarValue]) -> Result<Vec<ScalarValue>> {
+    match values {
+        [
+            ScalarValue::TimestampMicrosecond(Some(from), zone),
+            ScalarValue::TimestampMicrosecond(Some(to), _),
+            ScalarValue::IntervalMonthDayNano(Some(step)),
+        ] => times(*from, *to, *step, zone.as_ref()),
+        [
+            ScalarValue::Decimal128(Some(from), precision, scale),
+            ScalarValue::Decimal128(Some(to), ..),
+            rest @ ..,
+        ] => {
+            let one = 10i128.pow(u32::from(scale.unsigned_abs()));
+            let step = match rest {
+                [ScalarValue::Decimal128(Some(step), ..)] => *step,
+                _ => one,
+            };
+            let make = |v| ScalarValue::Decimal128(Some(v), *precision, *scale);
+            numbers(*from, *to, step, make)
+        }
+        [
+            ScalarValue::Int64(Some(from)),
+            ScalarValue::Int64(Some(to)),
+            rest @ ..,
+        ] => {
+            let step = match rest {
+                [ScalarValue::Int64(Some(step))] => *step,
+                _ => 1,
+            };
+            let make = |v: i128| ScalarValue::Int64(i64::try_from(v).ok());
+            numbers(i128::from(*from), i128::from(*to), i128::from(step), make)
+        }
+        _ => Err(Error::internal("a series is of times or numbers")),
+    }
+}
+
+fn no_step() -> Error {
+    Error::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        "step size cannot equal zero",
+    )
+}
+
+fn too_long() -> Error {
+    Error::new(
+        sqlstate::PROGRAM_LIMIT_EXCEEDED,
+        format!("a series has more than {SERIES_MAX} elements"),
+    )
+}
+
+fn numbers(
+    from: i128,
+    to: i128,
+    step: i128,
+    make: impl Fn(i128) -> ScalarValue,
+) -> Result<Vec<ScalarValue>> {
+    if step == 0 {
+        return Err(no_step());
+    }
+    let mut out = Vec::new();
+    let mut at = from;
+    while if step > 0 { at <= to } else { at >= to } {
+        if out.len() == SERIES_MAX {
+            return Err(too_long());
+        }
+        out.push(make(at));
+        at += step;
+    }
+    Ok(out)
+}
+
+fn times(
+    from: i64,
+    to: i64,
+    step: IntervalMonthDayNano,
+    zone: Option<&Arc<str>>,
+) -> Result<Vec<ScalarValue>> {
+    let length = i128::from(step.months) * 30 * i128::from(DAY_US)
+        + i128::from(step.days) * i128::from(DAY_US)
+        + i128::from(step.nanoseconds / 1_000);
+    if length == 0 {
+        return Err(no_step());
+    }
+    let mut out = Vec::new();
+    let mut at = from;
+    while if length > 0 { at <= to } else { at >= to } {
+        if out.len() == SERIES_MAX {
+            return Err(too_long());
+        }
+        out.push(ScalarValue::TimestampMicrosecond(Some(at), zone.cloned()));
+        at = added(at, step)?;
+    }
+    Ok(out)
+}
+
+fn added(us: i64, step: IntervalMonthDayNano) -> Result<i64> {
+    let start = DateTime::from_timestamp_micros(us)
+        .ok_or_else(out_of_range)?
+        .naive_utc();
+    let months = Months::new(step.months.unsigned_abs());
+    let moved = match step.months >= 0 {
+        true => start.checked_add_months(months),
+        false => start.checked_sub_months(months),
+    };
+    let rest = TimeDelta::microseconds(i64::from(step.days) * DAY_US + step.nanoseconds / 1_000);
+    moved
+        .and_then(|t| t.checked_add_signed(rest))
+        .map(|t| t.and_utc().timestamp_micros())
+        .ok_or_else(out_of_range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> ScalarValue {
+        let time = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M").unwrap();
+        ScalarValue::TimestampMicrosecond(Some(time.and_utc().timestamp_micros()), None)
+    }
+
+    #[test]
+    fn ages_by_the_calendar() {
+        let age = |a, b| match age(&[at(a), at(b)]).unwrap() {
+            ScalarValue::IntervalMonthDayNano(Some(i)) => (i.months, i.days, i.nanoseconds),
+            other => panic!("{other}"),
+        };
+        // PostgreSQL: 1 year 1 mon 17 days, 2 days, 29 days, -1 mons
+        assert_eq!(age("2024-03-01 00:00", "2023-01-15 00:00"), (13, 17, 0));
+        assert_eq!(age("2024-03-01 00:00", "2024-02-28 00:00"), (0, 2, 0));
+        assert_eq!(age("2024-02-29 00:00", "2024-01-31 00:00"), (0, 29, 0));
+        assert_eq!(age("2024-01-01 00:00", "2024-02-01 00:00"), (-1, 0, 0));
+    }
+
+    #[test]
+    fn series_of_times_and_numbers() {
+        let step = |m, d, h: i64| {
+            let ns = h * 3_600_000_000_000;
+            ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(m, d, ns)))
+        };
+        let count = |from, to, step| series(&[at(from), at(to), step]).unwrap().len();
+        assert_eq!(
+            count("2024-01-01 00:00", "2024-01-02 00:00", step(0, 0, 12)),
+            3
+        );
+        assert_eq!(
+            count("2024-01-31 00:00", "2024-03-31 00:00", step(1, 0, 0)),
+            3
+        );
+        assert_eq!(
+            count("2024-01-02 00:00", "2024-01-01 00:00", step(0, -1, 0)),
+            2
+        );
+        assert!(
+            series(&[
+                at("2024-01-01 00:00"),
+                at("2024-01-02 00:00"),
+                step(0, 0, 0)
+            ])
+            .is_err()
+        );
+        let number = |n| ScalarValue::Int64(Some(n));
+        assert_eq!(
+            series(&[number(3), number(1), number(-1)]).unwrap().len(),
+            3
+        );
+    }
+}

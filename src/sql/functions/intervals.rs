@@ -1,0 +1,215 @@
+//! Intervals: products, differences of times, and the order in which PostgreSQL compares them.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::types::IntervalMonthDayNano;
+use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
+use datafusion::arrow::datatypes::{
+    DataType, Float64Type, IntervalMonthDayNanoType, IntervalUnit, TimestampMicrosecondType,
+};
+use datafusion::common::Result as DataFusionResult;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::{arrays, result, udf};
+use crate::error::{Error, Result, sqlstate};
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+const DAY_US: i64 = 86_400_000_000;
+
+/// `interval * number`
+pub(crate) fn interval_times() -> Arc<ScalarUDF> {
+    udf(IntervalTimes {
+        signature: Signature::exact(vec![INTERVAL, DataType::Float64], Volatility::Immutable),
+    })
+}
+
+/// `timestamp - timestamp`: days and the time of a day, as in PostgreSQL.
+pub(crate) fn timestamp_difference() -> Arc<ScalarUDF> {
+    udf(TimestampDifference {
+        signature: Signature::any(2, Volatility::Immutable),
+    })
+}
+
+/// The length of an interval in microseconds, by which PostgreSQL compares intervals: a month has
+/// 30 days, a day 24 hours.
+pub(crate) fn interval_length() -> Arc<ScalarUDF> {
+    udf(IntervalLength {
+        signature: Signature::exact(vec![INTERVAL], Volatility::Immutable),
+    })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TimestampDifference {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for TimestampDifference {
+    fn name(&self) -> &str {
+        "timestamp_difference"
+    }
+
+    fn display_name(&self, args: &[Expr]) -> DataFusionResult<String> {
+        Ok(match args {
+            [left, right] => format!("{left} - {right}"),
+            _ => self.name().to_owned(),
+        })
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(INTERVAL)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let left = columns[0].as_primitive::<TimestampMicrosecondType>();
+        let right = columns[1].as_primitive::<TimestampMicrosecondType>();
+        let differences = left
+            .iter()
+            .zip(right)
+            .map(|pair| match pair {
+                (Some(left), Some(right)) => difference(left, right).map(Some),
+                _ => Ok(None),
+            })
+            .collect::<Result<IntervalMonthDayNanoArray>>()?;
+        result(Arc::new(differences), constant)
+    }
+}
+
+fn difference(left_us: i64, right_us: i64) -> Result<IntervalMonthDayNano> {
+    let out_of_range = || Error::new(sqlstate::DATETIME_OVERFLOW, "interval out of range");
+    let us = left_us.checked_sub(right_us).ok_or_else(out_of_range)?;
+    let days = i32::try_from(us / DAY_US).map_err(|_| out_of_range())?;
+    Ok(IntervalMonthDayNano::new(0, days, us % DAY_US * 1_000))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalLength {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalLength {
+    fn name(&self) -> &str {
+        "interval_length"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(DataType::Decimal128(38, 0))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
+        let lengths: Decimal128Array = intervals.iter().map(|i| i.map(length_us)).collect();
+        result(Arc::new(lengths.with_precision_and_scale(38, 0)?), constant)
+    }
+}
+
+fn length_us(interval: IntervalMonthDayNano) -> i128 {
+    let days = i128::from(interval.months) * 30 + i128::from(interval.days);
+    days * i128::from(DAY_US) + i128::from(interval.nanoseconds / 1_000)
+}
+
+/// `interval * number`: fractions of a month become days of a month of 30, fractions of a day
+/// become time, as in PostgreSQL.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalTimes {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalTimes {
+    fn name(&self) -> &str {
+        "interval_times"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(DataType::Interval(IntervalUnit::MonthDayNano))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
+        let factors = columns[1].as_primitive::<Float64Type>();
+        let scaled = intervals
+            .iter()
+            .zip(factors)
+            .map(|pair| match pair {
+                (Some(interval), Some(factor)) => times(interval, factor).map(Some),
+                _ => Ok(None),
+            })
+            .collect::<Result<IntervalMonthDayNanoArray>>()?;
+        result(Arc::new(scaled) as ArrayRef, constant)
+    }
+}
+
+pub(super) fn times(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano> {
+    const DAY_NS: f64 = 86_400e9;
+    let months = f64::from(interval.months) * factor;
+    let days = f64::from(interval.days) * factor + months.fract() * 30.0;
+    // Rounded to microseconds, which is what an interval shows.
+    let time_us = ((interval.nanoseconds as f64 * factor + days.fract() * DAY_NS) / 1e3).round();
+    let fits = months.abs() < f64::from(i32::MAX)
+        && days.abs() < f64::from(i32::MAX)
+        && time_us.abs() < 9.2e15;
+    if !fits {
+        return Err(Error::new(
+            sqlstate::DATETIME_OVERFLOW,
+            "interval out of range",
+        ));
+    }
+    Ok(IntervalMonthDayNano::new(
+        months.trunc() as i32,
+        days.trunc() as i32,
+        time_us as i64 * 1_000,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_go_down() {
+        let interval = |m, d, ns| IntervalMonthDayNano::new(m, d, ns);
+        for (given, factor, expected) in [
+            (
+                interval(0, 0, 5_000_000_000),
+                2.0,
+                interval(0, 0, 10_000_000_000),
+            ),
+            (interval(1, 0, 0), 0.5, interval(0, 15, 0)),
+            (interval(0, 1, 0), 0.5, interval(0, 0, 43_200_000_000_000)),
+            (interval(1, 1, 0), -2.0, interval(-2, -2, 0)),
+        ] {
+            assert_eq!(times(given, factor).unwrap(), expected);
+        }
+        assert!(times(interval(1, 0, 0), f64::NAN).is_err());
+        assert!(times(interval(i32::MAX, 0, 0), 2.0).is_err());
+    }
+
+    #[test]
+    fn differences_have_days() {
+        let day = |days, hours: i64| IntervalMonthDayNano::new(0, days, hours * 3_600_000_000_000);
+        assert_eq!(difference(DAY_US * 9 + DAY_US / 2, 0).unwrap(), day(9, 12));
+        assert_eq!(difference(0, DAY_US + DAY_US / 4).unwrap(), day(-1, -6));
+        assert!(difference(i64::MAX, -1).is_err());
+        assert_eq!(length_us(day(1, 0)), length_us(day(0, 24)));
+        assert_eq!(
+            length_us(IntervalMonthDayNano::new(1, 0, 0)),
+            length_us(day(30, 0))
+        );
+    }
+}

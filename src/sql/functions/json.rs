@@ -1,0 +1,402 @@
+//! Functions that take JSON apart (PostgreSQL 15 documentation, section 9.16). Each has a `json`
+//! and a `jsonb` name. Those that give a set of rows are written here as arrays; the rewrite of
+//! queries puts `unnest` around them. Absent: paths of SQL/JSON, `json_populate_record`.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::ScalarUDF;
+
+use super::plain::{Form, Type, plain, text, text_or_null, texts, whole};
+use crate::error::{Error, Result, sqlstate};
+use crate::values::jsonb::Json;
+
+macro_rules! form {
+    ([$($takes:ident),*] -> $gives:ident, $compute:expr) => {
+        Form {
+            takes: &[$(Type::$takes),*],
+            gives: Type::$gives,
+            compute: $compute,
+        }
+    };
+}
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let mut functions = Vec::new();
+    let mut both = |names: [&'static str; 2], forms: &'static [Form]| {
+        functions.extend(names.map(|name| plain(name, forms)));
+    };
+    both(
+        ["json_typeof", "jsonb_typeof"],
+        &[form!([Json] -> Text, |a| Ok(text_or_null(Some(parsed(&a[0])?.type_name().to_owned()))))],
+    );
+    both(
+        ["json_array_length", "jsonb_array_length"],
+        &[form!([Json] -> Integer, array_length)],
+    );
+    both(
+        [
+            "json_array_elements_text_array",
+            "jsonb_array_elements_text_array",
+        ],
+        &[form!([Json] -> TextArray, |a| {
+            let items = items_of(parsed(&a[0])?)?;
+            Ok(texts(Type::TextArray, items.iter().map(Json::to_plain_text)))
+        })],
+    );
+    both(
+        ["json_object_keys_array", "jsonb_object_keys_array"],
+        &[form!([Json] -> TextArray, |a| {
+            let members = members_of(parsed(&a[0])?)?;
+            Ok(texts(Type::TextArray, members.into_iter().map(|(name, _)| Some(name))))
+        })],
+    );
+    both(
+        [
+            "json_each_values_text_array",
+            "jsonb_each_values_text_array",
+        ],
+        &[form!([Json] -> TextArray, |a| {
+            let members = members_of(parsed(&a[0])?)?;
+            Ok(texts(Type::TextArray, members.iter().map(|(_, v)| v.to_plain_text())))
+        })],
+    );
+    both(
+        ["json_extract_path_text", "jsonb_extract_path_text"],
+        &[
+            form!([Json, Text] -> Text, extracted_text),
+            form!([Json, Text, Text] -> Text, extracted_text),
+            form!([Json, Text, Text, Text] -> Text, extracted_text),
+        ],
+    );
+    functions.extend(of_jsonb());
+    functions
+}
+
+fn of_jsonb() -> Vec<Arc<ScalarUDF>> {
+    vec![
+        plain(
+            "jsonb_array_elements_array",
+            &[form!([Jsonb] -> JsonbArray, |a| elements(Type::JsonbArray, &a[0]))],
+        ),
+        plain(
+            "json_array_elements_array",
+            &[form!([Json] -> JsonArray, |a| elements(Type::JsonArray, &a[0]))],
+        ),
+        plain(
+            "jsonb_each_values_array",
+            &[form!([Jsonb] -> JsonbArray, |a| member_values(Type::JsonbArray, &a[0]))],
+        ),
+        plain(
+            "json_each_values_array",
+            &[form!([Json] -> JsonArray, |a| member_values(Type::JsonArray, &a[0]))],
+        ),
+        plain(
+            "jsonb_extract_path",
+            &[
+                form!([Jsonb, Text] -> Jsonb, extracted_value),
+                form!([Jsonb, Text, Text] -> Jsonb, extracted_value),
+                form!([Jsonb, Text, Text, Text] -> Jsonb, extracted_value),
+            ],
+        ),
+        plain(
+            "jsonb_set",
+            &[
+                form!([Jsonb, Text, Jsonb] -> Jsonb, set),
+                form!([Jsonb, Text, Jsonb, Boolean] -> Jsonb, set),
+            ],
+        ),
+        plain(
+            "jsonb_strip_nulls",
+            &[form!([Jsonb] -> Jsonb, |a| {
+                Ok(text_or_null(Some(without_nulls(parsed(&a[0])?).to_text())))
+            })],
+        ),
+        plain(
+            "jsonb_pretty",
+            &[form!([Jsonb] -> Text, |a| Ok(text_or_null(Some(parsed(&a[0])?.to_pretty_text()))))],
+        ),
+    ]
+}
+
+/// `a #> '{path}'`
+pub(crate) fn path_value() -> Arc<ScalarUDF> {
+    plain(
+        "json_path_value",
+        &[form!([Jsonb, Text] -> Jsonb, |a| {
+            let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
+            Ok(text_or_null(found.map(|v| v.to_text())))
+        })],
+    )
+}
+
+/// `a #>> '{path}'`
+pub(crate) fn path_text() -> Arc<ScalarUDF> {
+    plain(
+        "json_path_text",
+        &[form!([Jsonb, Text] -> Text, |a| {
+            let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
+            Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
+        })],
+    )
+}
+
+/// `a || b`
+pub(crate) fn concat() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_concat",
+        &[form!([Jsonb, Jsonb] -> Jsonb, concatenated)],
+    )
+}
+
+/// `a @> b`
+pub(crate) fn contains() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_contains",
+        &[form!([Jsonb, Jsonb] -> Boolean, |a| {
+            let contains = is_within(&parsed(&a[0])?, &parsed(&a[1])?, true);
+            Ok(ScalarValue::Boolean(Some(contains)))
+        })],
+    )
+}
+
+/// `a - 'name'`, `a - place`
+pub(crate) fn without() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_without",
+        &[
+            form!([Jsonb, BigInt] -> Jsonb, without_place),
+            form!([Jsonb, Text] -> Jsonb, without_name),
+        ],
+    )
+}
+
+fn parsed(value: &ScalarValue) -> Result<Json> {
+    Json::parse_sorted(text(value)?)
+}
+
+fn not_an(what: &str) -> Error {
+    Error::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        format!("cannot extract elements from {what}"),
+    )
+}
+
+fn items_of(value: Json) -> Result<Vec<Json>> {
+    match value {
+        Json::Array(items) => Ok(items),
+        Json::Object(_) => Err(not_an("an object")),
+        _ => Err(not_an("a scalar")),
+    }
+}
+
+fn members_of(value: Json) -> Result<Vec<(String, Json)>> {
+    match value {
+        Json::Object(members) => Ok(members),
+        Json::Array(_) => Err(not_an("an array")),
+        _ => Err(not_an("a scalar")),
+    }
+}
+
+fn array_length(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let length = match parsed(&arguments[0])? {
+        Json::Array(items) => items.len(),
+        other => {
+            let what = match other {
+                Json::Object(_) => "a non-array",
+                _ => "a scalar",
+            };
+            return Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!("cannot get array length of {what}"),
+            ));
+        }
+    };
+    Ok(ScalarValue::Int32(i32::try_from(length).ok()))
+}
+
+fn elements(gives: Type, value: &ScalarValue) -> Result<ScalarValue> {
+    let items = items_of(parsed(value)?)?;
+    Ok(texts(gives, items.iter().map(|item| Some(item.to_text()))))
+}
+
+fn member_values(gives: Type, value: &ScalarValue) -> Result<ScalarValue> {
+    let members = members_of(parsed(value)?)?;
+    Ok(texts(gives, members.iter().map(|(_, v)| Some(v.to_text()))))
+}
+
+/// Elements of a path written as an array of texts, `{a,0,b}`.
+fn path_of(path: &str) -> Result<Vec<String>> {
+    let malformed = || {
+        Error::new(
+            sqlstate::INVALID_TEXT,
+            format!("malformed array literal: \"{path}\""),
+        )
+    };
+    let inside = path
+        .trim()
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+        .ok_or_else(malformed)?;
+    if inside.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let name = |part: &str| part.trim().trim_matches('"').to_owned();
+    Ok(inside.split(',').map(name).collect())
+}
+
+fn place(items: &[Json], step: &str) -> Option<usize> {
+    let index: i64 = step.parse().ok()?;
+    let length = i64::try_from(items.len()).ok()?;
+    let index = if index < 0 { index + length } else { index };
+    usize::try_from(index).ok().filter(|i| *i < items.len())
+}
+
+fn follow(value: Json, path: impl IntoIterator<Item = String>) -> Option<Json> {
+    path.into_iter().try_fold(value, |value, step| match value {
+        Json::Object(members) => members
+            .into_iter()
+            .find(|(n, _)| *n == step)
+            .map(|(_, v)| v),
+        Json::Array(mut items) => place(&items, &step).map(|i| items.swap_remove(i)),
+        _ => None,
+    })
+}
+
+fn steps(arguments: &[ScalarValue]) -> Result<Vec<String>> {
+    arguments.iter().map(|a| Ok(text(a)?.to_owned())).collect()
+}
+
+fn extracted_text(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let found = follow(parsed(&arguments[0])?, steps(&arguments[1..])?);
+    Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
+}
+
+fn extracted_value(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let found = follow(parsed(&arguments[0])?, steps(&arguments[1..])?);
+    Ok(text_or_null(found.map(|v| v.to_text())))
+}
+
+fn set(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let mut value = parsed(&arguments[0])?;
+    let path = path_of(text(&arguments[1])?)?;
+    let creates = !matches!(arguments.get(3), Some(ScalarValue::Boolean(Some(false))));
+    put(&mut value, &path, parsed(&arguments[2])?, creates);
+    value.sort();
+    Ok(text_or_null(Some(value.to_text())))
+}
+
+fn put(value: &mut Json, path: &[String], new: Json, creates: bool) {
+    let Some((step, rest)) = path.split_first() else {
+        return;
+    };
+    match value {
+        Json::Object(members) => match members.iter_mut().find(|(name, _)| name == step) {
+            Some((_, member)) if rest.is_empty() => *member = new,
+            Some((_, member)) => put(member, rest, new, creates),
+            None if rest.is_empty() && creates => members.push((step.clone(), new)),
+            None => {}
+        },
+        Json::Array(items) => match place(items, step) {
+            Some(at) if rest.is_empty() => items[at] = new,
+            Some(at) => put(&mut items[at], rest, new, creates),
+            None if rest.is_empty() && creates => {
+                let first = step.starts_with('-');
+                items.insert(if first { 0 } else { items.len() }, new);
+            }
+            None => {}
+        },
+        _ => {}
+    }
+}
+
+fn without_nulls(value: Json) -> Json {
+    match value {
+        Json::Array(items) => Json::Array(items.into_iter().map(without_nulls).collect()),
+        Json::Object(members) => Json::Object(
+            members
+                .into_iter()
+                .filter(|(_, v)| *v != Json::Null)
+                .map(|(n, v)| (n, without_nulls(v)))
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+fn concatenated(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let items = |value: Json| match value {
+        Json::Array(items) => items,
+        other => vec![other],
+    };
+    let mut joined = match (parsed(&arguments[0])?, parsed(&arguments[1])?) {
+        (Json::Object(mut left), Json::Object(right)) => {
+            left.extend(right);
+            Json::Object(left)
+        }
+        (left, right) => {
+            let mut all = items(left);
+            all.extend(items(right));
+            Json::Array(all)
+        }
+    };
+    joined.sort();
+    Ok(text_or_null(Some(joined.to_text())))
+}
+
+/// `@>`: all of `part` is somewhere in `whole`; at the top an array contains a scalar too.
+fn is_within(whole: &Json, part: &Json, at_top: bool) -> bool {
+    match (whole, part) {
+        (Json::Object(members), Json::Object(wanted)) => wanted.iter().all(|(name, value)| {
+            members
+                .iter()
+                .any(|(n, v)| n == name && is_within(v, value, false))
+        }),
+        (Json::Array(items), Json::Array(wanted)) => wanted
+            .iter()
+            .all(|value| items.iter().any(|item| is_within(item, value, false))),
+        (Json::Array(items), scalar) if at_top && !matches!(scalar, Json::Object(_)) => {
+            items.contains(scalar)
+        }
+        (whole, part) => whole == part,
+    }
+}
+
+fn without_name(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let name = text(&arguments[1])?;
+    let rest = match parsed(&arguments[0])? {
+        Json::Object(members) => {
+            Json::Object(members.into_iter().filter(|(n, _)| n != name).collect())
+        }
+        Json::Array(items) => {
+            let gone = Json::Text(name.to_owned());
+            Json::Array(items.into_iter().filter(|i| *i != gone).collect())
+        }
+        _ => {
+            return Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                "cannot delete from scalar",
+            ));
+        }
+    };
+    Ok(text_or_null(Some(rest.to_text())))
+}
+
+fn without_place(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let at = whole(&arguments[1])?;
+    let rest = match parsed(&arguments[0])? {
+        Json::Array(mut items) => {
+            if let Some(at) = place(&items, &at.to_string()) {
+                items.remove(at);
+            }
+            Json::Array(items)
+        }
+        _ => {
+            return Err(Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                "cannot delete from object using integer index",
+            ));
+        }
+    };
+    Ok(text_or_null(Some(rest.to_text())))
+}

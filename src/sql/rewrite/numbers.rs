@@ -1,0 +1,305 @@
+//! Number literals with PostgreSQL's types: `1` is an integer, `3000000000` a bigint, `1.50` a
+//! numeric of scale 2, and whole numbers beyond bigint are numeric.
+//!
+//! The engine reads every whole number as 64 bits, so one that fits an integer gets a cast. A few
+//! places want a bare number: ordinals, LIMIT, window frames, places in JSON arrays, and functions whose result has a
+//! type that hangs on the number ([`WANTS_LITERALS`]). A number of more digits than a numeric has
+//! here is a double precision.
+
+use datafusion::sql::sqlparser::ast::{
+    self, CastKind, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GroupByExpr, Query, Select, Value, WindowFrameBound, WindowType,
+};
+
+use super::{call, string};
+use crate::sql::data_types::last_part;
+
+/// Most digits of a numeric.
+const DIGITS_MAX: usize = 38;
+
+/// Functions that look at the number itself when the query is planned.
+const WANTS_LITERALS: &[&str] = &[
+    "round",
+    "trunc",
+    "lag",
+    "lead",
+    "ntile",
+    "nth_value",
+    "generate_series",
+    "range",
+    "tumble_start",
+    "tumble_end",
+    "hop_starts",
+];
+
+/// Gives a number its type.
+pub(super) fn type_number(expression: &mut Expr) {
+    let Expr::Value(value) = &*expression else {
+        return;
+    };
+    let Value::Number(text, _) = &value.value else {
+        return;
+    };
+    if text.parse::<i32>().is_ok() {
+        let number = std::mem::replace(expression, Expr::value(Value::Null));
+        *expression = cast(number, DataType::Int(None));
+    } else if text.parse::<i64>().is_err() {
+        *expression = decimal(text);
+    }
+}
+
+/// A number with a fraction, an exponent, or too many digits for a bigint.
+fn decimal(text: &str) -> Expr {
+    match Digits::parse(text).filter(|digits| digits.fits()) {
+        Some(digits) => {
+            let data_type = DataType::Numeric(digits.type_info());
+            cast(string(digits.plain_text()), data_type)
+        }
+        None => cast(string(text), DataType::DoublePrecision),
+    }
+}
+
+/// `'1.50'::numeric`: a text constant as the numeric it says, with its own scale; `None` where it
+/// does not say one, or one with too many digits.
+fn numeric_of_text(text: &str) -> Option<Expr> {
+    let trimmed = text.trim();
+    let (sign, unsigned) = match trimmed.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", trimmed.strip_prefix('+').unwrap_or(trimmed)),
+    };
+    let digits = Digits::parse(unsigned).filter(|digits| digits.fits())?;
+    let data_type = DataType::Numeric(digits.type_info());
+    let plain = format!("{sign}{}", digits.plain_text());
+    Some(cast(string(plain), data_type))
+}
+
+/// `x::numeric`, without precision: the value as it is, with the scale that it has.
+pub(super) fn bare_numeric(expression: &mut Expr) {
+    match expression {
+        Expr::Cast {
+            expr, data_type, ..
+        } if is_bare_numeric(data_type) => {
+            let operand = std::mem::replace(expr.as_mut(), Expr::value(Value::Null));
+            let exact =
+                super::postgres::string_constant(&operand).and_then(|text| numeric_of_text(&text));
+            *expression = exact.unwrap_or_else(|| call("to_bare_numeric", vec![operand]));
+        }
+        Expr::TypedString(typed) if is_bare_numeric(&typed.data_type) => {
+            let text = typed.value.value.clone().into_string();
+            if let Some(exact) = text.and_then(|text| numeric_of_text(&text)) {
+                *expression = exact;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_bare_numeric(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
+            *info == ExactNumberInfo::None
+        }
+        DataType::Custom(name, modifiers) => {
+            modifiers.is_empty() && matches!(last_part(name).as_str(), "numeric" | "decimal")
+        }
+        _ => false,
+    }
+}
+
+/// A function that wants bare numbers gets them back, and so do window frames.
+pub(super) fn bare_arguments(function: &mut ast::Function) {
+    let name = last_part(&function.name);
+    if let (true, FunctionArguments::List(list)) =
+        (WANTS_LITERALS.contains(&name.as_str()), &mut function.args)
+    {
+        for argument in &mut list.args {
+            if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
+                bare(argument);
+            }
+        }
+    }
+    if let Some(WindowType::WindowSpec(spec)) = &mut function.over
+        && let Some(frame) = &mut spec.window_frame
+    {
+        bare_bound(&mut frame.start_bound);
+        frame.end_bound.iter_mut().for_each(bare_bound);
+    }
+}
+
+fn bare_bound(bound: &mut WindowFrameBound) {
+    if let WindowFrameBound::Preceding(Some(distance))
+    | WindowFrameBound::Following(Some(distance)) = bound
+    {
+        bare(distance);
+    }
+}
+
+/// Arguments of a function in FROM.
+pub(super) fn bare_table_function(arguments: &mut [FunctionArg]) {
+    for argument in arguments {
+        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
+            bare(argument);
+        }
+    }
+}
+
+/// `ORDER BY 1`, `LIMIT 10`.
+pub(super) fn bare_in_query(query: &mut Query) {
+    if let Some(order_by) = &mut query.order_by
+        && let ast::OrderByKind::Expressions(orders) = &mut order_by.kind
+    {
+        for order in orders {
+            bare(&mut order.expr);
+        }
+    }
+    match &mut query.limit_clause {
+        Some(ast::LimitClause::LimitOffset { limit, offset, .. }) => {
+            limit.iter_mut().for_each(bare);
+            offset.iter_mut().for_each(|offset| bare(&mut offset.value));
+        }
+        Some(ast::LimitClause::OffsetCommaLimit { offset, limit }) => {
+            bare(offset);
+            bare(limit);
+        }
+        None => {}
+    }
+}
+
+/// `GROUP BY 1`, also within ROLLUP, CUBE and GROUPING SETS.
+pub(super) fn bare_in_select(select: &mut Select) {
+    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else {
+        return;
+    };
+    for group in groups {
+        match group {
+            Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+                sets.iter_mut().flatten().for_each(bare);
+            }
+            Expr::Tuple(members) => members.iter_mut().for_each(bare),
+            other => bare(other),
+        }
+    }
+}
+
+/// Takes the cast of [`type_number`] off.
+pub(super) fn bare(expression: &mut Expr) {
+    match expression {
+        Expr::Cast {
+            expr,
+            data_type: DataType::Int(None),
+            ..
+        } if matches!(expr.as_ref(), Expr::Value(v) if matches!(v.value, Value::Number(..))) => {
+            let number = std::mem::replace(expr.as_mut(), Expr::value(Value::Null));
+            *expression = number;
+        }
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => bare(expr),
+        _ => {}
+    }
+}
+
+fn cast(expression: Expr, data_type: DataType) -> Expr {
+    Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(expression),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
+/// An unsigned decimal number, taken apart.
+struct Digits {
+    /// without leading zeros
+    whole: String,
+    fraction: String,
+}
+
+impl Digits {
+    /// Reads `12`, `1.50`, `.5`, `1e5`; `None` for anything else.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.replace('_', "");
+        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+            Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+            None => (text.as_str(), 0),
+        };
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let is_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+        let is_number = is_digits(whole) && is_digits(fraction);
+        if !is_number || whole.is_empty() && fraction.is_empty() || exponent.abs() > 100 {
+            return None;
+        }
+        let point = i32::try_from(whole.len()).ok()? + exponent;
+        let digits = format!("{whole}{fraction}");
+        let count = i32::try_from(digits.len()).ok()?;
+        let (whole, fraction) = if point <= 0 {
+            (
+                String::new(),
+                format!("{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
+            )
+        } else if point >= count {
+            (
+                format!("{digits}{}", "0".repeat((point - count) as usize)),
+                String::new(),
+            )
+        } else {
+            let (whole, fraction) = digits.split_at(point as usize);
+            (whole.to_owned(), fraction.to_owned())
+        };
+        Some(Self {
+            whole: whole.trim_start_matches('0').to_owned(),
+            fraction,
+        })
+    }
+
+    fn fits(&self) -> bool {
+        self.whole.len() + self.fraction.len() <= DIGITS_MAX
+    }
+
+    fn type_info(&self) -> ExactNumberInfo {
+        let precision = (self.whole.len() + self.fraction.len()).max(1);
+        ExactNumberInfo::PrecisionAndScale(precision as u64, self.fraction.len() as i64)
+    }
+
+    fn plain_text(&self) -> String {
+        let whole = match self.whole.as_str() {
+            "" => "0",
+            digits => digits,
+        };
+        match self.fraction.as_str() {
+            "" => whole.to_owned(),
+            fraction => format!("{whole}.{fraction}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_keep_their_scale() {
+        for (text, plain, precision, scale) in [
+            ("1.50", "1.50", 3, 2),
+            (".5", "0.5", 1, 1),
+            ("5.", "5", 1, 0),
+            ("0.0", "0.0", 1, 1),
+            ("1e5", "100000", 6, 0),
+            ("1.25e1", "12.5", 3, 1),
+            ("12e-3", "0.012", 3, 3),
+            ("18446744073709551616", "18446744073709551616", 20, 0),
+            ("1_000.5", "1000.5", 5, 1),
+        ] {
+            let digits = Digits::parse(text).unwrap();
+            assert_eq!(digits.plain_text(), plain, "{text}");
+            assert_eq!(
+                digits.type_info(),
+                ExactNumberInfo::PrecisionAndScale(precision, scale),
+                "{text}"
+            );
+        }
+        assert!(!Digits::parse("1e50").unwrap().fits());
+        assert!(Digits::parse("1e300").is_none());
+        assert!(Digits::parse("abc").is_none());
+        assert!(Digits::parse(".").is_none());
+    }
+}
