@@ -59,6 +59,20 @@ impl ByteRows {
         (0..self.len()).map(|index| self.get(index))
     }
 
+    /// The strings of two ascending lists, ascending, equal ones once.
+    pub fn merged(&self, other: &Self) -> Self {
+        let mut all = Self::default();
+        let (mut l, mut r) = (0, 0);
+        while l < self.len() || r < other.len() {
+            let take_left = r == other.len() || (l < self.len() && self.get(l) <= other.get(r));
+            let next = if take_left { self.get(l) } else { other.get(r) };
+            all.push(next, &[]);
+            l += usize::from(l < self.len() && self.get(l) == next);
+            r += usize::from(r < other.len() && other.get(r) == next);
+        }
+        all
+    }
+
     /// Indices in ascending order of the strings.
     pub fn sorted_indices(&self) -> Vec<u32> {
         let mut order: Vec<(u64, u32)> = (0..self.len())
@@ -124,6 +138,13 @@ impl SettledRows {
         self.new[index] - self.old[index]
     }
 
+    /// Appends a key, above all before it, with its weight before and after the batch.
+    pub fn push(&mut self, key: &[u8], old: i64, new: i64) {
+        self.keys.push(key, &[]);
+        self.old.push(old);
+        self.new.push(new);
+    }
+
     /// Index of the first key that is not below `bound`.
     fn lower_bound(&self, bound: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.len());
@@ -142,6 +163,11 @@ impl SettledRows {
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         let index = self.lower_bound(key);
         (index < self.len() && self.key(index) == key).then_some(index)
+    }
+
+    /// The keys of two batches' changes, ascending, each once.
+    pub fn union_of_keys(&self, other: &Self) -> ByteRows {
+        self.keys.merged(&other.keys)
     }
 
     /// The indices of the keys that begin with `prefix`.
@@ -230,6 +256,34 @@ impl Bag {
         Ok(self.settled.clone())
     }
 
+    /// Replaces what the settled batch does to some keys, such as rows that need not be kept after
+    /// all.
+    pub fn amend(&mut self, amendments: &SettledRows) {
+        let settled = std::mem::take(&mut self.settled);
+        let mut merged = SettledRows::default();
+        let (mut at, mut amended) = (0, 0);
+        while at < settled.len() || amended < amendments.len() {
+            let order = if at == settled.len() {
+                Ordering::Greater
+            } else if amended == amendments.len() {
+                Ordering::Less
+            } else {
+                settled.key(at).cmp(amendments.key(amended))
+            };
+            let (from, index) = match order {
+                Ordering::Less => (settled.as_ref(), at),
+                _ => (amendments, amended),
+            };
+            at += usize::from(order != Ordering::Greater);
+            amended += usize::from(order != Ordering::Less);
+            if from.delta(index) != 0 {
+                let (old, new) = (from.old_weight(index), from.new_weight(index));
+                merged.push(from.key(index), old, new);
+            }
+        }
+        self.settled = Arc::new(merged);
+    }
+
     /// What this batch changed, once settled.
     pub fn settled(&self) -> &SettledRows {
         &self.settled
@@ -268,6 +322,16 @@ impl Bag {
     /// A reader of the rows under `prefix` before this batch.
     pub fn read_old(&self, snapshot: &StateSnapshot, prefix: &[u8]) -> Result<BagReader> {
         BagReader::new(snapshot, self.table, Arc::default(), prefix)
+    }
+
+    /// A reader of the rows from `lower` up to but not including `upper` before this batch.
+    pub fn read_old_between(
+        &self,
+        snapshot: &StateSnapshot,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<BagReader> {
+        BagReader::between(snapshot, self.table, lower, upper)
     }
 
     /// A reader of the rows under `prefix` with this batch's settled changes.
@@ -405,6 +469,27 @@ impl BagReader {
         })
     }
 
+    /// Stored rows of a range, as whole keys.
+    fn between(
+        snapshot: &StateSnapshot,
+        table: TableId,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Self> {
+        let mut scan = snapshot.scan(table, Some(lower), Some(upper))?;
+        let scan_valid = scan.advance()?;
+        Ok(Self {
+            scan: Some(scan),
+            scan_valid,
+            settled: Arc::default(),
+            settled_at: 0,
+            settled_end: 0,
+            prefix_len: 0,
+            row: Vec::new(),
+            weight: 0,
+        })
+    }
+
     /// Moves to the next row; false at the end.
     pub fn advance(&mut self) -> Result<bool> {
         loop {
@@ -511,6 +596,27 @@ mod tests {
         assert_eq!(prefix_end(&[1, 0xff]), Some(vec![2]));
         assert_eq!(prefix_end(&[0xff, 0xff]), None);
         assert_eq!(prefix_end(&[]), None);
+    }
+
+    #[test]
+    fn amendments_replace_what_a_batch_does() {
+        let settled = |entries: &[(&[u8], i64, i64)]| {
+            let mut rows = SettledRows::default();
+            for (key, old, new) in entries {
+                rows.push(key, *old, *new);
+            }
+            rows
+        };
+        let mut bag = Bag::new("b");
+        bag.settled = Arc::new(settled(&[(b"a", 0, 2), (b"c", 0, 1), (b"d", 1, 3)]));
+        bag.amend(&settled(&[(b"b", 4, 0), (b"c", 0, 0), (b"e", 1, 2)]));
+        let after = bag.settled();
+        let all: Vec<(&[u8], i64, i64)> = (0..after.len())
+            .map(|i| (after.key(i), after.old_weight(i), after.new_weight(i)))
+            .collect();
+        let expected: [(&[u8], i64, i64); 4] =
+            [(b"a", 0, 2), (b"b", 4, 0), (b"d", 1, 3), (b"e", 1, 2)];
+        assert_eq!(all, expected);
     }
 
     #[test]

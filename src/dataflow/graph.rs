@@ -377,6 +377,15 @@ impl Dataflow {
             .any(|node| node.operator.wants_batch_at(watermark))
     }
 
+    /// From this time on a batch would let rows in or out by the clock, even one without rows.
+    pub fn due_us(&self) -> Option<i64> {
+        self.views
+            .iter()
+            .flat_map(|view| &view.nodes)
+            .filter_map(|node| node.operator.due_us())
+            .min()
+    }
+
     /// Numbers of every operator after its last batch: view, operator's name, what it is, numbers.
     pub fn statistics(&self) -> Vec<(String, String, OperatorDescription, OperatorStatistics)> {
         let mut all = Vec::new();

@@ -19,23 +19,36 @@ pub mod entries;
 pub mod expression;
 pub mod graph;
 pub mod join;
+pub mod keyed;
 pub mod late;
 pub mod measure;
+pub mod not_in;
 pub mod number;
 pub mod operator;
+pub mod ordered;
 pub mod plan;
 pub mod recompute;
 pub mod row_errors;
 pub mod rows;
+pub mod session;
+pub mod set_operation;
+pub mod single_row;
 pub mod stateless;
+pub mod temporal;
+pub mod top;
 pub mod unnest;
 pub mod view_storage;
+pub mod window;
 
 #[cfg(test)]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_operators;
+#[cfg(test)]
 mod tests_row_errors;
+#[cfg(test)]
+mod tests_time;
 #[cfg(test)]
 mod tests_windows;

@@ -130,6 +130,12 @@ pub trait Operator: Send {
         false
     }
 
+    /// From this time on (microseconds since the epoch) a batch would let rows in or out by the
+    /// clock, even one without rows; `None`: never.
+    fn due_us(&self) -> Option<i64> {
+        None
+    }
+
     /// All state tables it may write, so that dropping a view can drop its state.
     fn state_tables(&self) -> Vec<TableId> {
         Vec::new()

@@ -107,7 +107,8 @@ fn encode(converter: &RowConverter, columns: &[ArrayRef]) -> Result<EncodedRows>
     Ok(EncodedRows(Some(converter.convert_columns(columns)?)))
 }
 
-fn without_negative_zero(column: &ArrayRef) -> ArrayRef {
+/// Negative zero as zero: the two are equal.
+pub fn without_negative_zero(column: &ArrayRef) -> ArrayRef {
     fn positive<T: ArrowPrimitiveType>(
         column: &ArrayRef,
         add: impl Fn(T::Native) -> T::Native,

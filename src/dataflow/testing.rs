@@ -86,6 +86,8 @@ pub struct Harness {
     last_run: Arc<Run>,
     /// Watermark of the next batches.
     pub watermark: Option<i64>,
+    /// Time of the next batches, microseconds since the epoch.
+    pub now_us: i64,
     /// What failing rows meet, in views planned from now on and in all batches.
     pub on_row_error: OnRowError,
 }
@@ -140,6 +142,7 @@ impl Harness {
             batch_id: 0,
             last_run: Arc::default(),
             watermark: None,
+            now_us: 0,
             on_row_error: OnRowError::default(),
         }
     }
@@ -250,7 +253,7 @@ impl Harness {
             batch_id: self.batch_id,
             snapshot: self.store.snapshot(),
             watermark: self.watermark,
-            now_us: 0,
+            now_us: self.now_us,
             budget: self.budget.clone(),
         }
     }

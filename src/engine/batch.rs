@@ -160,8 +160,10 @@ impl Pipeline {
 
     /// Chooses the ranges of the next batch; `None`: there is no reason for one.
     async fn plan_batch(&mut self) -> Result<Option<OffsetEntry>> {
-        let batch_at_us = self.parts.clock.now_us();
+        let now_us = self.parts.clock.now_us();
         let opened = self.opened.as_mut().expect("a running pipeline is open");
+        // A clock that was set back brings no row back that `now()` has let go.
+        let batch_at_us = now_us.max(opened.last_batch_at_us.unwrap_or(now_us));
         let batch_id = opened.next_batch_id();
         let mut sources = BTreeMap::new();
         let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes());
@@ -190,7 +192,8 @@ impl Pipeline {
         let watermark = opened.next_watermark(&self.settings, batch_at_us);
         let closes_windows = opened.closes_windows(watermark);
         let fills = !opened.unfilled.is_empty() || self.sinks.iter().any(|s| s.is_new);
-        if sources.is_empty() && !fills && !closes_windows {
+        let is_due = opened.due_us().is_some_and(|due| due <= batch_at_us);
+        if sources.is_empty() && !fills && !closes_windows && !is_due {
             return Ok(None);
         }
         Ok(Some(OffsetEntry {
@@ -433,6 +436,11 @@ impl Opened {
                 .dataflow
                 .as_ref()
                 .is_some_and(|d| d.lock().wants_batch_at(now))
+    }
+
+    /// When a batch is wanted by the clock, even one without rows.
+    pub(super) fn due_us(&self) -> Option<i64> {
+        self.dataflow.as_ref()?.lock().due_us()
     }
 
     /// The watermark that a batch planned now applies.

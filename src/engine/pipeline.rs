@@ -366,14 +366,21 @@ impl Pipeline {
     }
 
     /// How long to sleep at most without news: idle time-outs and sources that came back are seen
-    /// by asking.
+    /// by asking, and rows that come and go by the clock want a batch.
     fn poll_interval(&self) -> Duration {
-        if self.source_is_down() {
+        let interval = if self.source_is_down() {
             Duration::from_millis(500)
         } else if self.settings.idle_timeout.is_some() {
             Duration::from_millis(200)
         } else {
             Duration::from_secs(5)
+        };
+        match self.opened.as_ref().and_then(|opened| opened.due_us()) {
+            Some(due) => {
+                let left = due.saturating_sub(self.parts.clock.now_us()).max(0);
+                interval.min(Duration::from_micros(left.unsigned_abs()))
+            }
+            None => interval,
         }
     }
 
@@ -552,8 +559,9 @@ impl Pipeline {
     }
 
     fn closes_windows_now(&self, opened: &Opened) -> bool {
-        let watermark = opened.next_watermark(&self.settings, self.parts.clock.now_us());
-        opened.closes_windows(watermark)
+        let now_us = self.parts.clock.now_us();
+        let watermark = opened.next_watermark(&self.settings, now_us);
+        opened.closes_windows(watermark) || opened.due_us().is_some_and(|due| due <= now_us)
     }
 
     /// Someone waits for no more than what has been computed.

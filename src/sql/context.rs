@@ -1,7 +1,8 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  numerics beside floats → … type coercion → subqueries as values → counted set operations → checked arithmetic
+//! analyzer:  numerics beside floats → … type coercion → subqueries as values → as-of joins
+//!            → first of DISTINCT ON → counted set operations → checked arithmetic
 //!            → correlated subqueries
 //! optimizer: DataFusion's, with a push-down of filters that keeps answers
 //! ```
@@ -23,14 +24,17 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::SessionContext;
 
 use crate::error::Result;
+use crate::sql::asof::{self, AsofJoin};
 use crate::sql::correlated::CorrelatedSubqueries;
 use crate::sql::data_types::SqlTypePlanner;
+use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::guards::GuardConditions;
 use crate::sql::numeric_floats::NumericsBesideFloats;
 use crate::sql::planner::OperatorPlanner;
 use crate::sql::push_down;
+use crate::sql::sessions;
 use crate::sql::set_operations::CountedSetOperations;
 use crate::sql::subqueries::SubqueryValues;
 
@@ -91,6 +95,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(NumericsBesideFloats)];
     rules.extend(Analyzer::new().rules);
     rules.push(Arc::new(SubqueryValues));
+    rules.push(Arc::new(AsofJoin));
+    rules.push(Arc::new(FirstOfDistinct));
     rules.push(Arc::new(CountedSetOperations));
     rules.push(Arc::new(CheckedArithmeticRule::default()));
     rules.push(Arc::new(CorrelatedSubqueries));
@@ -124,6 +130,10 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     // The first that knows an operator plans it.
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     datafusion_functions_json::register_all(&mut state)?;
+    state.register_udf(Arc::new(asof::function()))?;
+    for function in sessions::functions() {
+        state.register_udwf(function)?;
+    }
     for aggregate in functions::aggregates() {
         state.register_udaf(aggregate)?;
     }

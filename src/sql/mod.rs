@@ -8,11 +8,13 @@
 //! ```
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
+mod asof;
 pub mod context;
 mod correlated;
 mod cursor;
 pub mod data_types;
 mod dialect;
+mod distinct_on;
 pub mod functions;
 pub mod guards;
 pub mod interval;
@@ -24,6 +26,7 @@ mod planner;
 mod push_down;
 pub mod render;
 pub mod rewrite;
+pub mod sessions;
 mod set_operations;
 mod source;
 pub mod statement;

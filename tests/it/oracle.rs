@@ -22,7 +22,7 @@ CREATE STREAM s (k BIGINT, v BIGINT, t TEXT);";
 
 /// A `SELECT` from the grammar. Every output column has a name of its own.
 fn query(random: &mut Random) -> String {
-    match random.below(16) {
+    match random.below(28) {
         0 => format!(
             "SELECT k, v + 1 AS v1, upper(t) AS u FROM {} WHERE {}",
             relation(random),
@@ -43,7 +43,14 @@ fn query(random: &mut Random) -> String {
         5 => format!(
             "SELECT k, t FROM {} {} SELECT k, t FROM {}",
             relation(random),
-            random.pick(&["UNION ALL", "UNION", "EXCEPT", "INTERSECT"]),
+            random.pick(&[
+                "UNION ALL",
+                "UNION",
+                "EXCEPT",
+                "INTERSECT",
+                "EXCEPT ALL",
+                "INTERSECT ALL"
+            ]),
             random.pick(&["a", "b", "s"])
         ),
         6 => format!(
@@ -80,11 +87,132 @@ fn query(random: &mut Random) -> String {
             "SELECT k, count(*) AS n FROM {} GROUP BY k HAVING count(*) > 1",
             relation(random)
         ),
+        15 | 16 => format!(
+            "SELECT k, t, count(*) AS n, sum(v) AS s FROM {} GROUP BY {}",
+            relation(random),
+            random.pick(&[
+                "ROLLUP(k, t)",
+                "CUBE(k, t)",
+                "GROUPING SETS ((k), (t), ())",
+                "k, ROLLUP(t)",
+            ])
+        ),
+        17 => format!(
+            "SELECT k, v, t FROM {} ORDER BY {} LIMIT {} OFFSET {}",
+            relation(random),
+            random.pick(&["v DESC NULLS LAST, k, t", "k, v, t", "t DESC, v, k"]),
+            1 + random.below(5),
+            random.below(3)
+        ),
+        18 | 19 => first_of_groups(random),
+        20 | 21 => window(random),
+        22 => format!(
+            "SELECT k, v FROM {} WHERE {} NOT IN (SELECT k FROM b WHERE {})",
+            relation(random),
+            random.pick(&["k", "v"]),
+            random.pick(&["true", "w > 5", "k IS NOT NULL", "k < 2"])
+        ),
+        23 => format!(
+            "SELECT k, v, (SELECT count(*) FROM b WHERE w > 4) AS n FROM {} WHERE v {} (SELECT {} FROM a)",
+            relation(random),
+            random.pick(&["<", ">=", "="]),
+            random.pick(&["avg(v)", "max(v)", "count(*)"])
+        ),
+        24 => format!(
+            "SELECT k, v, window_start, window_end FROM SESSION({}, v, {}, k)",
+            relation(random),
+            1 + random.below(3)
+        ),
+        25 => format!(
+            "SELECT k, session_window.end, count(*) AS n, min(t) AS l FROM {} GROUP BY session_window(v, {}), k",
+            relation(random),
+            1 + random.below(3)
+        ),
+        26 => format!(
+            "SELECT x.k AS k, x.v AS v, y.id AS id FROM {} x {} JOIN b y ON y.k BETWEEN x.v - 2 AND x.v",
+            relation(random),
+            random.pick(&["INNER", "LEFT", "FULL"])
+        ),
+        _ => {
+            let (one, other) = (relation(random), relation(random));
+            format!(
+                "WITH c AS (SELECT k, count(*) AS n, max(v) AS m FROM {one} GROUP BY k) \
+                 SELECT x.k AS k, x.n AS n, y.m AS m FROM c x JOIN c y ON x.n = y.m \
+                 UNION ALL SELECT k, v, v FROM {other}"
+            )
+        }
+    }
+}
+
+/// The first rows of each group; the order is total where the row's place shows.
+fn first_of_groups(random: &mut Random) -> String {
+    let relation = relation(random);
+    let group = *random.pick(&["k", "t", "v % 3"]);
+    match random.below(3) {
+        0 => format!(
+            "SELECT k, v, t, n FROM (SELECT *, {}() OVER (PARTITION BY {group} ORDER BY v {}) AS n FROM {relation}) q WHERE n <= {}",
+            random.pick(&["rank", "dense_rank"]),
+            random.pick(&["", "DESC"]),
+            1 + random.below(3)
+        ),
+        1 => format!(
+            "SELECT k, v, t, n FROM (SELECT *, row_number() OVER (PARTITION BY {group} ORDER BY v, k, t) AS n FROM {relation}) q WHERE n {} {}",
+            random.pick(&["<=", "<", "="]),
+            1 + random.below(3)
+        ),
         _ => format!(
-            "SELECT k, t, count(*) AS n, sum(v) AS s FROM {} GROUP BY ROLLUP(k, t)",
-            relation(random)
+            "SELECT DISTINCT ON ({group}) k, v, t FROM {relation} ORDER BY {group}, v DESC, k, t"
         ),
     }
+}
+
+/// Window functions with frames; where ties would show, all columns order.
+fn window(random: &mut Random) -> String {
+    let partition = *random.pick(&["", "PARTITION BY k ", "PARTITION BY t "]);
+    let calls: Vec<String> = (0..1 + random.below(3))
+        .map(|i| {
+            let call = match random.below(4) {
+                0 => format!(
+                    "{} OVER ({partition}ORDER BY v, k, t)",
+                    random.pick(&[
+                        "row_number()",
+                        "lag(v)",
+                        "lead(t, 2)",
+                        "first_value(t)",
+                        "nth_value(v, 2)",
+                        "ntile(3)"
+                    ])
+                ),
+                1 => format!(
+                    "{} OVER ({partition}ORDER BY v, k, t ROWS BETWEEN {} AND {})",
+                    random.pick(&["sum(v)", "count(*)", "max(t)", "min(v)"]),
+                    random.pick(&["UNBOUNDED PRECEDING", "2 PRECEDING", "CURRENT ROW"]),
+                    random.pick(&["CURRENT ROW", "1 FOLLOWING", "UNBOUNDED FOLLOWING"])
+                ),
+                2 => format!(
+                    "{} OVER ({partition}ORDER BY v {} BETWEEN 1 PRECEDING AND 2 FOLLOWING)",
+                    random.pick(&["sum(v)", "count(k)", "max(k)"]),
+                    random.pick(&["RANGE", "GROUPS"])
+                ),
+                _ => format!(
+                    "{} OVER ({partition}ORDER BY v)",
+                    random.pick(&[
+                        "rank()",
+                        "dense_rank()",
+                        "percent_rank()",
+                        "cume_dist()",
+                        "sum(k)"
+                    ])
+                ),
+            };
+            format!("{call} AS w{i}")
+        })
+        .collect();
+    format!(
+        "SELECT k, v, t, {} FROM {}",
+        calls.join(", "),
+        relation(random)
+    )
 }
 
 fn relation(random: &mut Random) -> &'static str {

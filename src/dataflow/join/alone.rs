@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 
-use super::pairs::key_ranges;
-use super::{Alone, Join, split_key};
+use super::{Alone, Join};
 use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::ROWS_PER_BATCH;
+use crate::dataflow::keyed::{changed_keys, split_key, weights_around};
 use crate::dataflow::operator::BatchContext;
 use crate::dataflow::rows::rebatch;
 use crate::error::Result;
@@ -58,17 +58,17 @@ impl Join {
         context: &BatchContext,
         out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
-        let keys = union_of_keys(&changed[0], &changed[1]);
+        let keys = changed_keys(&changed[0]).merged(&changed_keys(&changed[1]));
         let side = &self.sides[port];
         let totals = self.sides[1 - port]
             .totals
             .as_ref()
             .expect("totals are kept for a side that goes out alone");
-        let (before, after) = counts_of(totals, &keys, context)?;
+        let counts = weights_around(totals, &keys, context)?;
         let mut going = AloneRows::default();
         let mut ready = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            let (was, is) = (before[index] > 0, after[index] > 0);
+            let (was, is) = (counts[index].0 > 0, counts[index].1 > 0);
             if was != is {
                 let mut rows = side.rows.read_old(&context.snapshot, key)?;
                 while rows.advance()? {
@@ -107,18 +107,19 @@ impl Join {
             .expect("matches are kept for a side that goes out alone");
         forget_removed(matches, changed, context)?;
         let counts = matches.settle(&context.snapshot)?;
-        let keys = union_of(changed, &counts);
-        let (weight_before, weight_after) = counts_of(&side.rows, &keys, context)?;
+        let keys = changed.union_of_keys(&counts);
+        let weights = weights_around(&side.rows, &keys, context)?;
         let matches = side.matches.as_ref().expect("matches were just settled");
-        let (count_before, count_after) = counts_of(matches, &keys, context)?;
+        let counts = weights_around(matches, &keys, context)?;
         let side = &self.sides[port];
         let mut going = AloneRows::default();
         let mut ready = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let row = split_key(key).1;
-            let (was, is) = (count_before[index] > 0, count_after[index] > 0);
-            side.send(&mut going, row, weight_before[index], was, is);
-            let delta = weight_after[index] - weight_before[index];
+            let (was, is) = (counts[index].0 > 0, counts[index].1 > 0);
+            let (weight_before, weight_after) = weights[index];
+            side.send(&mut going, row, weight_before, was, is);
+            let delta = weight_after - weight_before;
             going.push(row, side.alone.weight(delta, is), is);
             if going.weights.len() >= ROWS_PER_BATCH {
                 ready.push(std::mem::take(&mut going));
@@ -197,57 +198,4 @@ fn forget_removed(matches: &mut Bag, changed: &SettledRows, context: &BatchConte
         }
     }
     Ok(())
-}
-
-/// Weights of `keys` (ascending) before and after the batch.
-fn counts_of(bag: &Bag, keys: &ByteRows, context: &BatchContext) -> Result<(Vec<i64>, Vec<i64>)> {
-    let before = bag.weights_of(&context.snapshot, keys)?;
-    let settled = bag.settled();
-    let after = keys
-        .iter()
-        .zip(&before)
-        .map(|(key, before)| {
-            settled
-                .find(key)
-                .map_or(*before, |index| settled.new_weight(index))
-        })
-        .collect();
-    Ok((before, after))
-}
-
-/// The changed keys of two sides, ascending.
-fn union_of_keys(left: &SettledRows, right: &SettledRows) -> ByteRows {
-    let keys = |changes: &SettledRows| {
-        let mut keys = ByteRows::default();
-        for range in key_ranges(changes) {
-            keys.push(split_key(changes.key(range.start)).0, &[]);
-        }
-        keys
-    };
-    merge(&keys(left), &keys(right))
-}
-
-/// The entries of two lists, ascending.
-fn union_of(left: &SettledRows, right: &SettledRows) -> ByteRows {
-    let all = |changes: &SettledRows| {
-        let mut keys = ByteRows::default();
-        for index in 0..changes.len() {
-            keys.push(changes.key(index), &[]);
-        }
-        keys
-    };
-    merge(&all(left), &all(right))
-}
-
-fn merge(left: &ByteRows, right: &ByteRows) -> ByteRows {
-    let mut all = ByteRows::default();
-    let (mut l, mut r) = (0, 0);
-    while l < left.len() || r < right.len() {
-        let take_left = r == right.len() || (l < left.len() && left.get(l) <= right.get(r));
-        let next = if take_left { left.get(l) } else { right.get(r) };
-        all.push(next, &[]);
-        l += usize::from(l < left.len() && left.get(l) == next);
-        r += usize::from(r < right.len() && right.get(r) == next);
-    }
-    all
 }

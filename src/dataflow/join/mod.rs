@@ -14,10 +14,12 @@
 //! themselves. Whether a row has a match follows from counts: without a further condition the sum
 //! of the other side's weights by key, with one a count for every row. A key with a NULL never
 //! matches (unless NULL is to equal NULL, as in INTERSECT), so such a row is never kept.
-//! A cross join is a join with a key of no columns.
+//! A cross join is a join with a key of no columns. Where the condition bounds the distance of two
+//! event times, the watermark frees what can match nothing any more ([`time`]).
 
 mod alone;
 mod pairs;
+mod time;
 
 use std::sync::Arc;
 
@@ -27,9 +29,11 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::JoinType;
 use datafusion::physical_expr::PhysicalExpr;
 
+pub use self::time::SideTime;
 use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
+use super::keyed::encode_key;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{KeyCodec, RowCodec};
@@ -51,6 +55,8 @@ pub struct JoinSpec {
     pub null_equals_null: bool,
     /// Further condition over the left columns followed by the right ones.
     pub condition: Option<Arc<dyn PhysicalExpr>>,
+    /// Event times of both sides, when the condition bounds their distance.
+    pub times: Option<[SideTime; 2]>,
     /// Left and right rows.
     pub inputs: [SchemaRef; 2],
     /// Left columns followed by the right ones.
@@ -113,6 +119,8 @@ struct Side {
     /// key and row -> sum of the weights of the other side's rows that pass the condition with
     /// it. Kept when this side goes out alone and there is a condition.
     matches: Option<Bag>,
+    /// time, key and row -> weight: rows by when they are due to be freed.
+    dues: Option<Bag>,
 }
 
 /// The operator.
@@ -142,6 +150,9 @@ impl Join {
                 alone: alone[index],
                 totals: (other_alone && !conditional).then(|| bag("/totals")),
                 matches: (alone[index] != Alone::Never && conditional).then(|| bag("/matches")),
+                dues: spec
+                    .times
+                    .and_then(|times| times[index].free_after.map(|_| bag("/dues"))),
             })
         };
         Ok(Self {
@@ -154,31 +165,6 @@ impl Join {
             spec,
         })
     }
-}
-
-/// Appends the key as the rows of a side lie under it: its length (base 128), then its bytes, so
-/// that key and row can be told apart again.
-fn encode_key(key: &[u8], out: &mut Vec<u8>) {
-    out.clear();
-    let mut rest = key.len();
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
-    out.extend_from_slice(key);
-}
-
-/// Splits what [`encode_key`] began from the row behind it.
-fn split_key(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let mut length = 0;
-    for (index, byte) in bytes.iter().enumerate() {
-        length |= usize::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return bytes.split_at(index + 1 + length);
-        }
-    }
-    unreachable!("a kept row begins with the length of its key")
 }
 
 /// Rows of which a key column is NULL.
@@ -199,7 +185,7 @@ impl Operator for Join {
             detail: self.spec.detail.clone(),
             incremental: true,
             state: Some("(key, row) -> weight per side".to_owned()),
-            retention: Some("kept while the row is in the input".to_owned()),
+            retention: Some(self.retention()),
         }
     }
 
@@ -215,6 +201,7 @@ impl Operator for Join {
         out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
+        let change = self.in_time(port, change, context)?;
         let (change, columns) = self.key_errors[port].evaluate(&self.spec.keys[port], change)?;
         let keys = self.keys.encode(&columns)?;
         let side = &mut self.sides[port];
@@ -224,6 +211,10 @@ impl Operator for Join {
         } else {
             null_keys(&columns, change.num_rows())
         };
+        let times = match self.spec.times {
+            Some(times) => Some(Side::times(times[port], &change)?),
+            None => None,
+        };
         let mut key = Vec::new();
         for (index, never) in never_matches.iter().enumerate() {
             if *never {
@@ -232,6 +223,7 @@ impl Operator for Join {
             encode_key(keys.row(index), &mut key);
             let weight = change.weight(index);
             side.rows.add(&key, rows.row(index), weight);
+            side.note_time(times.as_ref(), index, weight, (&key, rows.row(index)));
             if let Some(totals) = &mut side.totals {
                 totals.add(&key, &[], weight);
             }
@@ -269,6 +261,7 @@ impl Operator for Join {
                 self.emit_alone_by_key(port, &changed, context, out)?;
             }
         }
+        self.free(context)?;
         self.errors().try_for_each(RowErrors::settle)
     }
 
@@ -287,6 +280,7 @@ impl Operator for Join {
                 Some(&side.rows),
                 side.totals.as_ref(),
                 side.matches.as_ref(),
+                side.dues.as_ref(),
             ]
         });
         bags.flatten().flat_map(Bag::tables).collect()
@@ -311,6 +305,17 @@ impl Operator for Join {
 }
 
 impl Join {
+    fn retention(&self) -> String {
+        let freed = |side: usize| self.sides[side].dues.is_some();
+        match (freed(0), freed(1)) {
+            (true, true) => "freed when the watermark is past all times that can match",
+            (true, false) => "left rows freed when the watermark is past all times that can match; right rows kept while they are in the input",
+            (false, true) => "right rows freed when the watermark is past all times that can match; left rows kept while they are in the input",
+            (false, false) => "kept while the row is in the input",
+        }
+        .to_owned()
+    }
+
     fn errors(&mut self) -> impl Iterator<Item = &mut RowErrors> {
         self.key_errors.iter_mut().chain([&mut self.pair_errors])
     }
@@ -321,6 +326,7 @@ impl Join {
                 Some(&mut side.rows),
                 side.totals.as_mut(),
                 side.matches.as_mut(),
+                side.dues.as_mut(),
             ]
             .into_iter()
             .flatten()

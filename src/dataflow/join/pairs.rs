@@ -1,19 +1,20 @@
 //! The pairs that a change of one side makes with the other side's rows.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
 
-use super::{Alone, Join, split_key};
-use crate::dataflow::bag::{Bag, BagReader, ByteRows, SettledRows};
+use super::{Alone, Join};
+use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::ROWS_PER_BATCH;
 use crate::dataflow::expression::as_condition;
+use crate::dataflow::keyed::{KeyedReader, key_ranges, split_key};
 use crate::dataflow::operator::BatchContext;
 use crate::dataflow::rows::rebatch;
 use crate::error::Result;
-use crate::state::StateSnapshot;
 
 /// A candidate: a changed row and a row of the other side under the same key.
 struct Pair {
@@ -46,67 +47,6 @@ impl PairBuffer {
         self.others = ByteRows::default();
         self.other_keys = ByteRows::default();
         self.pairs.clear();
-    }
-}
-
-/// Reads the other side's rows of ascending keys: by one scan per key, or by one over all when
-/// most of the table is wanted anyway.
-struct KeyedReader<'a> {
-    bag: &'a Bag,
-    snapshot: &'a StateSnapshot,
-    after_batch: bool,
-    /// The scan over all, and whether it stands at a row.
-    whole: Option<(BagReader, bool)>,
-}
-
-impl<'a> KeyedReader<'a> {
-    /// `after_batch` says whether this batch's changes of the bag are seen.
-    fn new(
-        bag: &'a Bag,
-        snapshot: &'a StateSnapshot,
-        after_batch: bool,
-        wanted_keys: usize,
-    ) -> Result<Self> {
-        let mut reader = Self {
-            bag,
-            snapshot,
-            after_batch,
-            whole: None,
-        };
-        // A scan costs about as much as reading some dozens of rows.
-        if wanted_keys as i64 * 32 >= bag.rows_before(snapshot)? {
-            let mut whole = reader.open(&[])?;
-            let valid = whole.advance()?;
-            reader.whole = Some((whole, valid));
-        }
-        Ok(reader)
-    }
-
-    fn open(&self, prefix: &[u8]) -> Result<BagReader> {
-        if self.after_batch {
-            self.bag.read_new(self.snapshot, prefix)
-        } else {
-            self.bag.read_old(self.snapshot, prefix)
-        }
-    }
-
-    /// Calls `take` with every row (without the key) under `key` and its weight.
-    fn each(&mut self, key: &[u8], mut take: impl FnMut(&[u8], i64) -> Result<()>) -> Result<()> {
-        let Some((whole, valid)) = &mut self.whole else {
-            let mut rows = self.open(key)?;
-            while rows.advance()? {
-                take(rows.row(), rows.weight())?;
-            }
-            return Ok(());
-        };
-        while *valid && whole.row() < key {
-            *valid = whole.advance()?;
-        }
-        while *valid && whole.row().starts_with(key) {
-            take(&whole.row()[key.len()..], whole.weight())?;
-            *valid = whole.advance()?;
-        }
-        Ok(())
     }
 }
 
@@ -168,7 +108,7 @@ impl Join {
                             other_stays: stays,
                         });
                     }
-                    Ok(())
+                    Ok(ControlFlow::Continue(()))
                 })?;
             }
             self.flush(port, &changes, &mut buffer, context, out)
@@ -274,20 +214,4 @@ impl Join {
             }
         }
     }
-}
-
-/// The entries of each key: consecutive, since the key's bytes come first.
-pub(super) fn key_ranges(changes: &SettledRows) -> Vec<std::ops::Range<usize>> {
-    let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
-    for index in 0..changes.len() {
-        match ranges.last_mut() {
-            Some(last)
-                if split_key(changes.key(last.start)).0 == split_key(changes.key(index)).0 =>
-            {
-                last.end = index + 1;
-            }
-            _ => ranges.push(index..index + 1),
-        }
-    }
-    ranges
 }

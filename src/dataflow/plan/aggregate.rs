@@ -1,10 +1,11 @@
 //! Translation of aggregations.
 
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Expr};
 use datafusion::physical_expr::aggregate::LoweredAggregateBuilder;
 
 use super::event_time::{self, EventTime};
+use super::grouping::grouping_set;
 use super::translate::{Place, Properties, Translator, list};
 use super::{NodeKind, no_window_to_close};
 use crate::catalog::definition::EmitMode;
@@ -12,20 +13,21 @@ use crate::dataflow::aggregate::{AggregateCall, AggregateRequest, EventTimeGroup
 use crate::error::Result;
 
 impl Translator<'_> {
-    pub(super) fn aggregate(
+    pub(super) fn aggregate(&mut self, aggregate: &Aggregate, place: Place) -> Result<usize> {
+        if let Some(set) = grouping_set(aggregate)? {
+            return self.grouping_sets(aggregate, set);
+        }
+        let input = self.node(&aggregate.input, Place::Below)?;
+        self.aggregate_over(input, aggregate, place)
+    }
+
+    /// An aggregation over a node; of the aggregation's own input only the schema counts.
+    pub(super) fn aggregate_over(
         &mut self,
-        plan: &LogicalPlan,
+        input: usize,
         aggregate: &Aggregate,
         place: Place,
     ) -> Result<usize> {
-        let sets = aggregate
-            .group_expr
-            .iter()
-            .any(|e| matches!(e, Expr::GroupingSet(_)));
-        if sets {
-            return self.recompute_node(plan);
-        }
-        let input = self.node(&aggregate.input, Place::Below)?;
         let input_schema = aggregate.input.schema();
         let lineage: Vec<Option<EventTime>> = aggregate
             .group_expr
@@ -54,7 +56,7 @@ impl Translator<'_> {
                 input_schema,
                 &aggregate.schema,
             )?;
-            return Ok(self.distinct(groups, plan));
+            return Ok(self.distinct(groups, &aggregate.schema));
         }
         let name = self.next_name("aggregate");
         let request = self.aggregate_request(name.clone(), input, aggregate, event_time, emit)?;
@@ -141,7 +143,7 @@ impl Translator<'_> {
 
 /// The group column that carries event time: a window's bound rather than a raw time, since a
 /// group of both lives as long as the window.
-fn event_time_group(lineage: &[Option<EventTime>]) -> Option<EventTimeGroup> {
+pub(super) fn event_time_group(lineage: &[Option<EventTime>]) -> Option<EventTimeGroup> {
     let of = |window: bool| {
         lineage
             .iter()

@@ -125,7 +125,7 @@ pub fn is_followed(data_type: &DataType) -> bool {
 }
 
 /// A constant size: microseconds of an interval without months, or an integer.
-fn size_of(expression: &Expr) -> Option<i64> {
+pub(super) fn size_of(expression: &Expr) -> Option<i64> {
     let value = match expression {
         Expr::Literal(value, _) => value,
         Expr::Cast(cast) => return size_of(&cast.expr),

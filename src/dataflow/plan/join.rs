@@ -4,21 +4,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
-use datafusion::common::{JoinType, NullEquality};
+use datafusion::common::{DFSchema, JoinType, NullEquality};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan};
 
 use super::NodeKind;
 use super::event_time::EventTime;
+use super::join_time::{lineage_of_pairs, side_times};
 use super::translate::{Place, Properties, Translator, column_index};
 use crate::dataflow::join::JoinSpec;
+use crate::dataflow::not_in::NotInSpec;
 use crate::error::{Error, Result, sqlstate};
 
 impl Translator<'_> {
     pub(super) fn join(&mut self, plan: &LogicalPlan, join: &Join) -> Result<usize> {
-        // NOT IN with NULLs asks about the whole of the other side, not about a key.
         if join.null_aware {
-            return self.recompute_node(plan);
+            return match self.not_in(join)? {
+                Some(node) => Ok(node),
+                None => self.recompute_node(plan),
+            };
         }
         let left = self.node(&join.left, Place::Below)?;
         let right = self.node(&join.right, Place::Below)?;
@@ -54,11 +58,13 @@ impl Translator<'_> {
             self.nodes[left].schema.clone(),
             self.nodes[right].schema.clone(),
         ];
+        let (left_columns, right_columns) = (inputs[0].fields().len(), inputs[1].fields().len());
         let fields = inputs
             .iter()
             .flat_map(|schema| schema.fields().iter().cloned());
         let pair_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let detail = detail(join);
+        let times = side_times(join, &self.nodes[left], &self.nodes[right]);
         let spec = JoinSpec {
             join_type: join.join_type,
             detail: detail.clone(),
@@ -66,13 +72,81 @@ impl Translator<'_> {
             key_types,
             null_equals_null: join.null_equality == NullEquality::NullEqualsNull,
             condition,
+            times,
             inputs,
             pair_schema,
             schema: self.relaxed(join.schema.inner()),
         };
-        let properties = self.join_properties(join, left, right);
+        let mut properties = self.join_properties(join, left, right);
+        if let Some([left_time, right_time]) = times
+            && properties.event_time.len() == left_columns + right_columns
+        {
+            for (column, time) in [
+                (left_time.column, left_time),
+                (left_columns + right_time.column, right_time),
+            ] {
+                let lineage = &mut properties.event_time[column];
+                *lineage = lineage.map(|own| lineage_of_pairs(own, time));
+            }
+        }
+        if self.is_single_row(left) || self.is_single_row(right) {
+            // Another value sends back all rows, whatever their time.
+            properties.event_time = Vec::new();
+        }
         let kind = NodeKind::Join(Box::new(spec));
         Ok(self.add(kind, vec![left, right], &join.schema, detail, properties))
+    }
+
+    /// A node gives the value of a subquery.
+    fn is_single_row(&self, node: usize) -> bool {
+        let node = &self.nodes[node];
+        match node.kind {
+            NodeKind::SingleRow => true,
+            NodeKind::Project { .. } | NodeKind::Filter { .. } => {
+                self.is_single_row(node.inputs[0])
+            }
+            _ => false,
+        }
+    }
+
+    /// NOT IN with NULLs; `None` when it is more than that.
+    fn not_in(&mut self, join: &Join) -> Result<Option<usize>> {
+        let [(left_key, right_key)] = join.on.as_slice() else {
+            return Ok(None);
+        };
+        if join.join_type != JoinType::LeftAnti || join.filter.is_some() {
+            return Ok(None);
+        }
+        let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
+        let types = (
+            left_key.get_type(left_schema)?,
+            right_key.get_type(right_schema)?,
+        );
+        let Some(key_type) = comparison_coercion(&types.0, &types.1) else {
+            return Ok(None);
+        };
+        let left = self.node(&join.left, Place::Below)?;
+        let right = self.node(&join.right, Place::Below)?;
+        let key = |key: &Expr, schema: &DFSchema| {
+            self.expression(&key.clone().cast_to(&key_type, schema)?, schema)
+        };
+        let spec = NotInSpec {
+            detail: format!("{left_key} not in {right_key}"),
+            keys: [key(left_key, left_schema)?, key(right_key, right_schema)?],
+            key_type: key_type.clone(),
+            left: self.nodes[left].schema.clone(),
+            schema: self.relaxed(join.schema.inner()),
+        };
+        let detail = spec.detail.clone();
+        let properties = self.join_properties(join, left, right);
+        let kind = NodeKind::NotIn(Box::new(spec));
+        Ok(Some(self.add(
+            kind,
+            vec![left, right],
+            &join.schema,
+            detail,
+            properties,
+        )))
     }
 
     fn join_properties(&self, join: &Join, left: usize, right: usize) -> Properties {

@@ -1,7 +1,8 @@
 //! The incremental planner: from a bound plan to a graph of operators.
 //!
 //! ```text
-//!   bound plan ─► check (volatile functions) ─► optimize (rules that keep meaning)
+//!   bound plan ─► analyze ─► prepare (nodes of our own) ─► check (volatile functions)
+//!              ─► optimize (rules that keep meaning)
 //!              ─► translate: one operator per node ─► ViewPlan: nodes, key, append-only, lineage
 //! ```
 //!
@@ -13,9 +14,15 @@
 mod aggregate;
 mod check;
 pub mod event_time;
+mod grouping;
 mod join;
+mod join_time;
+mod nodes;
 mod optimize;
+mod ordered;
+mod prepare;
 mod recompute;
+mod temporal;
 mod translate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,12 +38,19 @@ use self::event_time::EventTime;
 use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
 use super::distinct::Distinct;
 use super::join::{Join, JoinSpec};
+use super::not_in::{NotIn, NotInSpec};
 use super::operator::{BoxOperator, OperatorDescription};
 use super::recompute::{Recompute, RecomputeSpec};
 use super::row_errors::OnRowError;
+use super::session::{Session, SessionSpec};
+use super::set_operation::{SetOperation, SetOperationKind};
+use super::single_row::SingleRow;
 use super::stateless::{Filter, Pass, Project, Stateless};
+use super::temporal::{TemporalFilter, TemporalSpec};
+use super::top::{Top, TopSpec};
 use super::unnest::Unnest;
 use super::view_storage::{ViewContents, ViewLayout};
+use super::window::{Window, WindowSpec};
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
 
@@ -120,6 +134,13 @@ pub(crate) enum NodeKind {
     Distinct,
     Aggregate(Box<AggregateRequest>),
     Join(Box<JoinSpec>),
+    NotIn(Box<NotInSpec>),
+    Session(Box<SessionSpec>),
+    SetOperation(SetOperationKind),
+    SingleRow,
+    Temporal(Box<TemporalSpec>),
+    Top(Box<TopSpec>),
+    Window(Box<WindowSpec>),
     Recompute(Box<RecomputeSpec>),
 }
 
@@ -179,6 +200,15 @@ impl PlanNode {
                 Box::new(AggregateOperator::try_new(request.as_ref().clone())?)
             }
             NodeKind::Join(spec) => Box::new(Join::new(&self.name, spec.as_ref().clone())?),
+            NodeKind::NotIn(spec) => Box::new(NotIn::new(&self.name, spec.as_ref().clone())?),
+            NodeKind::Session(spec) => Box::new(Session::new(&self.name, spec.as_ref().clone())?),
+            NodeKind::SetOperation(kind) => Box::new(SetOperation::new(&self.name, *kind, schema)?),
+            NodeKind::SingleRow => Box::new(SingleRow::new(&self.name, schema)?),
+            NodeKind::Temporal(spec) => {
+                Box::new(TemporalFilter::new(&self.name, spec.as_ref().clone())?)
+            }
+            NodeKind::Top(spec) => Box::new(Top::new(&self.name, spec.as_ref().clone())?),
+            NodeKind::Window(spec) => Box::new(Window::new(&self.name, spec.as_ref().clone())?),
             NodeKind::Recompute(spec) => {
                 Box::new(Recompute::new(&self.name, spec.as_ref().clone())?)
             }
@@ -201,6 +231,13 @@ impl NodeKind {
             Self::Distinct => "distinct",
             Self::Aggregate(_) => "aggregate",
             Self::Join(_) => "join",
+            Self::NotIn(_) => "not_in",
+            Self::Session(_) => "session",
+            Self::SetOperation(_) => "set_operation",
+            Self::SingleRow => "single_row",
+            Self::Temporal(_) => "temporal_filter",
+            Self::Top(_) => "top",
+            Self::Window(_) => "window",
             Self::Recompute(_) => "recompute",
         }
     }
@@ -258,9 +295,14 @@ impl ViewPlan {
         let mut node = &self.nodes[self.root()];
         loop {
             match &node.kind {
-                NodeKind::Aggregate(_) | NodeKind::Distinct | NodeKind::Recompute(_) => {
-                    return true;
-                }
+                NodeKind::Aggregate(_)
+                | NodeKind::Distinct
+                | NodeKind::Session(_)
+                | NodeKind::SetOperation(_)
+                | NodeKind::SingleRow
+                | NodeKind::Top(_)
+                | NodeKind::Window(_)
+                | NodeKind::Recompute(_) => return true,
                 NodeKind::Filter { .. } => {}
                 NodeKind::Project { expressions } => {
                     let kept: BTreeSet<usize> = expressions.iter().filter_map(column).collect();
@@ -347,7 +389,6 @@ impl ViewPlan {
 /// `EMIT ON WINDOW CLOSE` without an event-time window, 42P01 for a relation that cannot be read.
 pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
     let context = |error: Error| error.context(format!("materialized view \"{}\"", request.name));
-    check::no_volatile_functions(request.plan).map_err(context)?;
     let optimized = optimize::optimize(request.plan, request.state).map_err(context)?;
     let (nodes, emits_on_close) = translate::translate(request, &optimized).map_err(context)?;
     if request.emit == EmitMode::OnWindowClose && !emits_on_close {
@@ -469,6 +510,12 @@ fn fingerprint(nodes: &[PlanNode]) -> String {
             NodeKind::Aggregate(request) => {
                 add(&format!("{:?} {:?}", request.event_time, request.emit));
             }
+            NodeKind::Join(spec) => add(&format!("{:?}", spec.times)),
+            NodeKind::Window(spec) => add(&format!(
+                "{:?} {:?}",
+                spec.rows.event_time, spec.rows.order_closes_after
+            )),
+            NodeKind::Top(spec) => add(&format!("{:?}", spec.append_only_input)),
             NodeKind::Recompute(spec) => {
                 add(&spec.logical.display_indent_schema().to_string());
             }

@@ -7,6 +7,8 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Optimizer;
 
+use super::check::no_volatile_functions;
+use super::prepare::prepare;
 use crate::error::Result;
 
 /// Rules that are not applied:
@@ -14,19 +16,25 @@ use crate::error::Result;
 /// depends on arrival; `single_distinct_to_groupby` turns one aggregation with one state into two.
 const SKIPPED_RULES: [&str; 2] = ["push_down_limit", "single_distinct_to_groupby"];
 
-/// The analyzed and optimized plan.
+/// An analyzer rule that is not applied: set operations have an operator that counts by itself.
+const SKIPPED_ANALYSIS: &str = "counted_set_operations";
+
+/// The analyzed and optimized plan; 0A000 for what no view can hold.
 pub fn optimize(plan: &LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    let analyzed =
-        state
-            .analyzer()
-            .execute_and_check(plan.clone(), state.config_options(), |_, _| {})?;
+    let mut analyzer = state.analyzer().clone();
+    analyzer
+        .rules
+        .retain(|rule| rule.name() != SKIPPED_ANALYSIS);
+    let analyzed = analyzer.execute_and_check(plan.clone(), state.config_options(), |_, _| {})?;
+    let prepared = prepare(analyzed)?;
+    no_volatile_functions(&prepared)?;
     let rules = state
         .optimizers()
         .iter()
         .filter(|rule| !SKIPPED_RULES.contains(&rule.name()))
         .cloned()
         .collect();
-    Ok(Optimizer::with_rules(rules).optimize(analyzed, state, |_, _| {})?)
+    Ok(Optimizer::with_rules(rules).optimize(prepared, state, |_, _| {})?)
 }
 
 /// The state under which recomputed plans are made: one partition, since parallelism belongs to

@@ -1,8 +1,9 @@
 //! Translation: a node of the optimized plan becomes an operator.
 //!
-//! The nodes of aggregation, join and recompute have files of their own beside this one.
+//! The nodes of aggregation, join, order and recompute have files of their own beside this one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -15,7 +16,10 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::event_time::{self, EventTime};
+use super::nodes::{SetOperationNode, SingleRowNode, TemporalFilterNode};
 use super::{NodeKind, PlanNode, ViewRequest, optimize};
+use crate::dataflow::set_operation::SetOperationKind;
+use crate::dataflow::temporal::TemporalSpec;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::guards::guarded;
 
@@ -28,7 +32,7 @@ pub(super) struct Properties {
 }
 
 /// Where a node lies: only the outermost aggregation emits when its window closes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Outermost,
     Below,
@@ -41,6 +45,8 @@ pub(super) struct Translator<'a> {
     pub nodes: Vec<PlanNode>,
     pub emits_on_close: bool,
     counts: BTreeMap<&'static str, usize>,
+    /// Nodes of the plans translated so far: what a query names twice is kept up to date once.
+    known: HashMap<(LogicalPlan, Place), usize>,
 }
 
 /// The nodes of a plan, inputs first, and whether results are emitted at window close.
@@ -54,6 +60,7 @@ pub(super) fn translate(
         nodes: Vec::new(),
         emits_on_close: false,
         counts: BTreeMap::new(),
+        known: HashMap::new(),
     };
     let root = translator.node(plan, Place::Outermost)?;
     assert_eq!(root + 1, translator.nodes.len(), "the root comes last");
@@ -61,8 +68,19 @@ pub(super) fn translate(
 }
 
 impl Translator<'_> {
-    /// Translates a plan; the index of the node that gives its rows.
+    /// Translates a plan; the index of the node that gives its rows. A plan that was translated
+    /// before gives the same node again.
     pub(super) fn node(&mut self, plan: &LogicalPlan, place: Place) -> Result<usize> {
+        let key = (plan.clone(), place);
+        if let Some(node) = self.known.get(&key) {
+            return Ok(*node);
+        }
+        let node = self.new_node(plan, place)?;
+        self.known.insert(key, node);
+        Ok(node)
+    }
+
+    fn new_node(&mut self, plan: &LogicalPlan, place: Place) -> Result<usize> {
         if holds_subquery(plan)? {
             return self.recompute_node(plan);
         }
@@ -70,6 +88,9 @@ impl Translator<'_> {
             LogicalPlan::TableScan(scan) if is_function(scan) => self.recompute_leaf(plan),
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
+                if let Some(node) = self.first_of_partitions(filter)? {
+                    return Ok(node);
+                }
                 let input = self.node(&filter.input, place)?;
                 self.filter(input, &filter.predicate, filter.input.schema())
             }
@@ -80,22 +101,108 @@ impl Translator<'_> {
             LogicalPlan::Union(union) => self.union(union),
             LogicalPlan::Distinct(Distinct::All(input)) => {
                 let input = self.node(input, Place::Below)?;
-                Ok(self.distinct(input, plan))
+                Ok(self.distinct(input, plan.schema()))
             }
-            LogicalPlan::Aggregate(aggregate) => self.aggregate(plan, aggregate, place),
+            LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate, place),
             LogicalPlan::Unnest(unnest) => self.unnest(plan, unnest),
             LogicalPlan::Join(join) => self.join(plan, join),
-            LogicalPlan::Window(window) => self.window(plan, window),
+            LogicalPlan::Window(window) => self.window(window),
             LogicalPlan::Limit(limit) => self.limit(limit),
             LogicalPlan::EmptyRelation(_) | LogicalPlan::Values(_) => self.recompute_leaf(plan),
             LogicalPlan::RecursiveQuery(_) => self.recompute_subtree(plan),
             LogicalPlan::Sort(_) | LogicalPlan::Distinct(_) => self.recompute_node(plan),
-            LogicalPlan::Extension(_) | LogicalPlan::Subquery(_) => self.recompute_subtree(plan),
+            LogicalPlan::Extension(extension) => match self.own_node(extension, place)? {
+                Some(node) => Ok(node),
+                None => self.recompute_subtree(plan),
+            },
+            LogicalPlan::Subquery(_) => self.recompute_subtree(plan),
             _ => Err(Error::new(
                 sqlstate::INVALID_OBJECT_DEFINITION,
                 "a materialized view must be a query",
             )),
         }
+    }
+
+    /// A node of ours; `None` for another's.
+    fn own_node(&mut self, extension: &logical::Extension, place: Place) -> Result<Option<usize>> {
+        let node: &dyn Any = extension.node.as_any();
+        if let Some(operation) = node.downcast_ref::<SetOperationNode>() {
+            let left = self.node(&operation.left, Place::Below)?;
+            let right = self.node(&operation.right, Place::Below)?;
+            let schema = operation.left.schema();
+            let distinct = matches!(
+                operation.kind,
+                SetOperationKind::Except | SetOperationKind::Intersect
+            );
+            let properties = Properties {
+                append_only: false,
+                key: match distinct {
+                    true => Some((0..schema.fields().len()).collect()),
+                    false => self.nodes[left].key.clone(),
+                },
+                // A row comes back when an equal one on the other side goes, which follows the
+                // watermark if both sides do.
+                event_time: self.nodes[left]
+                    .event_time
+                    .iter()
+                    .zip(&self.nodes[right].event_time)
+                    .map(|(one, other)| one.filter(|_| one == other))
+                    .collect(),
+            };
+            let detail = operation.kind.words().to_owned();
+            let kind = NodeKind::SetOperation(operation.kind);
+            return Ok(Some(self.add(
+                kind,
+                vec![left, right],
+                schema,
+                detail,
+                properties,
+            )));
+        }
+        if let Some(single) = node.downcast_ref::<SingleRowNode>() {
+            let input = self.node(&single.input, Place::Below)?;
+            let properties = Properties {
+                key: Some(Vec::new()),
+                ..Properties::default()
+            };
+            let kind = NodeKind::SingleRow;
+            return Ok(Some(self.add(
+                kind,
+                vec![input],
+                &single.schema,
+                String::new(),
+                properties,
+            )));
+        }
+        if let Some(filter) = node.downcast_ref::<TemporalFilterNode>() {
+            return self.temporal_filter(filter, place).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn temporal_filter(&mut self, filter: &TemporalFilterNode, place: Place) -> Result<usize> {
+        let input = self.node(&filter.input, place)?;
+        let schema = filter.input.schema();
+        let bounds = filter
+            .bounds
+            .iter()
+            .map(|(bound, time)| Ok((*bound, self.expression(time, schema)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let below = &self.nodes[input];
+        let properties = Properties {
+            append_only: below.append_only
+                && filter.bounds.iter().all(|(bound, _)| bound.only_lets_in()),
+            key: below.key.clone(),
+            // Rows come and go by the clock, wherever the watermark stands.
+            event_time: Vec::new(),
+        };
+        let spec = TemporalSpec {
+            detail: filter.detail.clone(),
+            bounds,
+            schema: below.schema.clone(),
+        };
+        let kind = NodeKind::Temporal(Box::new(spec));
+        Ok(self.add(kind, vec![input], schema, filter.detail.clone(), properties))
     }
 
     /// Adds a node under a name made of its kind and its place among those of its kind.
@@ -325,8 +432,13 @@ impl Translator<'_> {
             .iter()
             .map(|input| self.node(input, Place::Below))
             .collect::<Result<Vec<_>>>()?;
+        Ok(self.union_of(inputs, &union.schema))
+    }
+
+    /// All rows of some nodes, under one schema.
+    pub(super) fn union_of(&mut self, inputs: Vec<usize>, schema: &DFSchema) -> usize {
         let arms: Vec<&PlanNode> = inputs.iter().map(|input| &self.nodes[*input]).collect();
-        let event_time = (0..union.schema.fields().len())
+        let event_time = (0..schema.fields().len())
             .map(|column| {
                 let first = arms.first()?.event_time[column];
                 arms.iter()
@@ -341,21 +453,21 @@ impl Translator<'_> {
             event_time,
         };
         let detail = format!("{} inputs", arms.len());
-        Ok(self.add(NodeKind::Union, inputs, &union.schema, detail, properties))
+        self.add(NodeKind::Union, inputs, schema, detail, properties)
     }
 
-    /// Adds DISTINCT over a node whose rows have the schema of `plan`.
-    pub(super) fn distinct(&mut self, input: usize, plan: &LogicalPlan) -> usize {
+    /// Adds DISTINCT over a node whose rows have this schema.
+    pub(super) fn distinct(&mut self, input: usize, schema: &DFSchema) -> usize {
         let below = &self.nodes[input];
         let properties = Properties {
             append_only: below.append_only,
-            key: Some((0..plan.schema().fields().len()).collect()),
+            key: Some((0..schema.fields().len()).collect()),
             event_time: below.event_time.clone(),
         };
         self.add(
             NodeKind::Distinct,
             vec![input],
-            plan.schema(),
+            schema,
             String::new(),
             properties,
         )

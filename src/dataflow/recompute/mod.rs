@@ -6,10 +6,8 @@
 //!                                                kept result ──────┘   (result kept instead)
 //! ```
 //!
-//! Where the plan works partition by partition (a window function's PARTITION BY) only the
-//! partitions that a batch touches are read, run and compared; else all is. The result that was
-//! sent is kept rather than computed again from the old rows, so that what is retracted is
-//! exactly what was sent, whatever a later version of a function would answer.
+//! The result that was sent is kept rather than computed again from the old rows, so that what is
+//! retracted is exactly what was sent, whatever a later version of a function would answer.
 
 mod careful;
 pub mod port;
@@ -21,19 +19,18 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 
 use self::careful::PlanErrors;
 use self::port::{PortContents, PortSlot, RowIterator};
-use super::bag::{Bag, BagReader, BagSource, ByteRows};
+use super::bag::{Bag, BagReader, ByteRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
-use super::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
-use super::rows::{KeyCodec, RowCodec, rebatch};
+use super::row_errors::OnRowError;
+use super::rows::{RowCodec, rebatch};
 use crate::error::Result;
 use crate::state::{Run, RunBuilder, TableId};
 
@@ -46,23 +43,12 @@ pub struct RecomputeSpec {
     pub logical: LogicalPlan,
     /// Schema of each port.
     pub ports: Vec<SchemaRef>,
-    /// How it falls into independent parts; `None`: it does not.
-    pub partition: Option<Partition>,
     /// Schema of the result.
     pub schema: SchemaRef,
     /// Where the physical plan is made; one target partition, no dynamic filters.
     pub state: Arc<SessionState>,
     /// The physical plan cannot run twice (a recursive query): made anew each time.
     pub replan: bool,
-}
-
-/// The key of the independent parts, over a port's rows and over the result's.
-#[derive(Debug, Clone)]
-pub struct Partition {
-    /// Over the rows of the one port.
-    pub input: Vec<Arc<dyn PhysicalExpr>>,
-    /// Over the rows of the result.
-    pub output: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 struct Port {
@@ -74,19 +60,15 @@ struct Port {
 /// The operator.
 pub struct Recompute {
     spec: RecomputeSpec,
-    keys: Option<KeyCodec>,
     ports: Vec<Port>,
     plan: Arc<dyn ExecutionPlan>,
     output_codec: RowCodec,
     output: Bag,
-    touched: hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>,
     ready_table: TableId,
     /// The result over no rows was sent, in an earlier batch; `None`: not looked up yet.
     ready: Option<bool>,
     became_ready: bool,
     numbers: BatchNumbers,
-    /// Of the partition's key.
-    key_errors: RowErrors,
     /// Of the plan.
     plan_errors: PlanErrors,
 }
@@ -102,32 +84,18 @@ impl Recompute {
                 slot: Arc::default(),
             });
         }
-        let keys = match &spec.partition {
-            Some(partition) => {
-                let types = partition
-                    .input
-                    .iter()
-                    .map(|e| e.data_type(&spec.ports[0]))
-                    .collect::<Result<Vec<_>, _>>()?;
-                Some(KeyCodec::new(types)?)
-            }
-            None => None,
-        };
         let slots: Vec<Arc<PortSlot>> = ports.iter().map(|port| port.slot.clone()).collect();
         let plan_errors = PlanErrors::default();
         let plan = run::create_plan(&spec.logical, &spec.state, &slots, &plan_errors)?;
         Ok(Self {
             output_codec: RowCodec::new(spec.schema.clone())?,
-            keys,
             ports,
             plan,
             output: Bag::new(&format!("{name}/result")),
-            touched: Default::default(),
             ready_table: TableId::from_name(&format!("{name}/ready")),
             ready: None,
             became_ready: false,
             numbers: BatchNumbers::default(),
-            key_errors: RowErrors::default(),
             plan_errors,
             spec,
         })
@@ -140,38 +108,18 @@ impl Recompute {
         Ok(self.ready == Some(true))
     }
 
-    /// The keys of the partitions to run, ascending; all of the operator is one of empty key when
-    /// it is not partitioned.
-    fn partitions_to_run(&mut self, context: &BatchContext) -> Result<ByteRows> {
-        let mut keys = ByteRows::default();
-        if self.keys.is_none() {
-            let changed = self.ports.iter().any(|port| !port.bag.is_pending_empty());
-            if changed || !self.is_ready(context)? {
-                self.became_ready = true;
-                keys.push(&[], &[]);
-            }
-            return Ok(keys);
-        }
-        let mut touched: Vec<Box<[u8]>> = self.touched.drain().collect();
-        touched.sort_unstable();
-        for key in &touched {
-            keys.push(key, &[]);
-        }
-        Ok(keys)
-    }
-
-    /// Runs the plan over the kept rows of `partitions` and adds its result to the output.
-    fn run(&mut self, context: &BatchContext, partitions: &Arc<ByteRows>) -> Result<()> {
+    /// Runs the plan over the kept rows and adds its result to the output.
+    fn run(&mut self, context: &BatchContext) -> Result<()> {
         for port in &mut self.ports {
             port.bag.settle(&context.snapshot)?;
             let source = port.bag.reader_source(&context.snapshot);
-            let (codec, partitions) = (port.codec.clone(), partitions.clone());
+            let codec = port.codec.clone();
             let contents: PortContents = Arc::new(move || {
-                Ok(Box::new(PortRows::new(
-                    source.clone(),
-                    codec.clone(),
-                    partitions.clone(),
-                )) as RowIterator)
+                Ok(Box::new(PortRows {
+                    reader: source.read(&[])?,
+                    codec: codec.clone(),
+                    copies: 0,
+                }) as RowIterator)
             });
             port.slot.set(Some(contents));
         }
@@ -183,23 +131,12 @@ impl Recompute {
             self.plan = reset_plan_states(self.plan.clone())?;
         }
         let (codec, output) = (&self.output_codec, &mut self.output);
-        let (spec, keys) = (&self.spec, &self.keys);
+        let spec = &self.spec;
         let result = run::execute(self.plan.clone(), spec.state.task_ctx(), |batch| {
             let batch = rebatch(&spec.schema, batch.columns().to_vec(), batch.num_rows())?;
             let rows = codec.encode(&batch)?;
-            let keys = match (keys, &spec.partition) {
-                (Some(keys), Some(partition)) => {
-                    // What fails was told at the input, and is NULL there as here.
-                    let mut told = FailedRows::default();
-                    let of = |key| evaluate_each(key, &batch, &mut told);
-                    let columns = partition.output.iter().map(of);
-                    Some(keys.encode(&columns.collect::<Result<Vec<_>>>()?)?)
-                }
-                _ => None,
-            };
             for index in 0..batch.num_rows() {
-                let key = keys.as_ref().map_or(&[][..], |keys| keys.row(index));
-                output.add(key, rows.row(index), 1);
+                output.add(&[], rows.row(index), 1);
             }
             Ok(())
         });
@@ -209,41 +146,26 @@ impl Recompute {
         result
     }
 
-    /// Takes away what was sent for `partitions`, and emits what is then left: the difference.
+    /// Takes away what was sent, and emits what is then left: the difference.
     fn emit_difference(
         &mut self,
         context: &BatchContext,
-        partitions: &ByteRows,
         out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
-        for key in partitions.iter() {
-            let mut sent = self.output.read_old(&context.snapshot, key)?;
-            while sent.advance()? {
-                self.output.add(key, sent.row(), -sent.weight());
-            }
+        let mut sent = self.output.read_old(&context.snapshot, &[])?;
+        while sent.advance()? {
+            self.output.add(&[], sent.row(), -sent.weight());
         }
         let settled = self.output.settle(&context.snapshot)?;
-        let mut chunk: Vec<(&[u8], i64)> = Vec::with_capacity(ROWS_PER_BATCH);
-        let mut emit = |chunk: &mut Vec<(&[u8], i64)>| -> Result<()> {
-            if !chunk.is_empty() {
-                let rows = self
-                    .output_codec
-                    .decode(chunk.iter().map(|(row, _)| *row))?;
-                out.push(change_of(rows, chunk.iter().map(|(_, delta)| *delta)));
-                self.numbers.of(context).output_rows += chunk.len() as u64;
-                chunk.clear();
-            }
-            Ok(())
-        };
-        for key in partitions.iter() {
-            for index in settled.range_of(key) {
-                chunk.push((&settled.key(index)[key.len()..], settled.delta(index)));
-                if chunk.len() == ROWS_PER_BATCH {
-                    emit(&mut chunk)?;
-                }
-            }
+        for start in (0..settled.len()).step_by(ROWS_PER_BATCH) {
+            let range = start..(start + ROWS_PER_BATCH).min(settled.len());
+            let rows = self
+                .output_codec
+                .decode(range.clone().map(|index| settled.key(index)))?;
+            out.push(change_of(rows, range.map(|index| settled.delta(index))));
         }
-        emit(&mut chunk)
+        self.numbers.of(context).output_rows += settled.len() as u64;
+        Ok(())
     }
 }
 
@@ -253,16 +175,12 @@ impl Operator for Recompute {
             kind: "recompute",
             detail: self.spec.detail.clone(),
             incremental: false,
-            state: Some(match self.spec.partition {
-                Some(_) => "(partition, row) -> weight, input and result; touched partitions are recomputed".to_owned(),
-                None => "row -> weight, inputs and result; all is recomputed".to_owned(),
-            }),
+            state: Some("row -> weight, inputs and result; all is recomputed".to_owned()),
             retention: Some("kept while the rows are in the input".to_owned()),
         }
     }
 
     fn set_on_row_error(&mut self, policy: OnRowError) {
-        self.key_errors.set_policy(policy);
         self.plan_errors.set_policy(policy);
     }
 
@@ -274,35 +192,24 @@ impl Operator for Recompute {
         _out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
-        let (change, keys) = match (&self.keys, &self.spec.partition) {
-            (Some(keys), Some(partition)) => {
-                let (change, columns) = self.key_errors.evaluate(&partition.input, change)?;
-                (change, Some(keys.encode(&columns)?))
-            }
-            _ => (change, None),
-        };
         let port = &mut self.ports[port];
         let rows = port.codec.encode(change.rows())?;
         for index in 0..change.num_rows() {
-            let key = keys.as_ref().map_or(&[][..], |keys| keys.row(index));
-            port.bag.add(key, rows.row(index), change.weight(index));
-            if keys.is_some() && !self.touched.contains(key) {
-                self.touched.insert(key.into());
-            }
+            port.bag.add(&[], rows.row(index), change.weight(index));
         }
         Ok(())
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
-        self.key_errors.settle()?;
         self.plan_errors.begin();
-        let partitions = Arc::new(self.partitions_to_run(context)?);
-        if partitions.is_empty() {
+        let changed = self.ports.iter().any(|port| !port.bag.is_pending_empty());
+        if !changed && self.is_ready(context)? {
             return Ok(());
         }
-        self.run(context, &partitions)?;
-        self.emit_difference(context, &partitions, out)
+        self.became_ready = true;
+        self.run(context)?;
+        self.emit_difference(context, out)
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
@@ -337,10 +244,8 @@ impl Operator for Recompute {
     fn reset(&mut self) {
         self.ports.iter_mut().for_each(|port| port.bag.reset());
         self.output.reset();
-        self.touched.clear();
         self.ready = None;
         self.became_ready = false;
-        self.key_errors.reset();
         self.numbers = BatchNumbers::default();
     }
 
@@ -350,62 +255,31 @@ impl Operator for Recompute {
         for port in &self.ports {
             port.bag.add_statistics(&mut statistics);
         }
-        self.key_errors.add_statistics(&mut statistics);
         self.plan_errors.add_statistics(&mut statistics);
         statistics
     }
 }
 
-/// The kept rows of some partitions, decoded in batches; a row of weight n comes n times.
+/// The kept rows, decoded in batches; a row of weight n comes n times.
 struct PortRows {
-    source: BagSource,
+    reader: BagReader,
     codec: Arc<RowCodec>,
-    partitions: Arc<ByteRows>,
-    next_partition: usize,
-    reader: Option<BagReader>,
     /// Copies of the reader's current row that are still to come.
     copies: i64,
 }
 
 impl PortRows {
-    fn new(source: BagSource, codec: Arc<RowCodec>, partitions: Arc<ByteRows>) -> Self {
-        Self {
-            source,
-            codec,
-            partitions,
-            next_partition: 0,
-            reader: None,
-            copies: 0,
-        }
-    }
-
-    /// Moves the reader to a row with copies left; false at the end of all partitions.
-    fn advance(&mut self) -> Result<bool> {
-        loop {
-            if self.copies > 0 {
-                return Ok(true);
-            }
-            if let Some(reader) = &mut self.reader {
-                if reader.advance()? {
-                    self.copies = reader.weight();
-                    continue;
-                }
-                self.reader = None;
-            }
-            if self.next_partition == self.partitions.len() {
-                return Ok(false);
-            }
-            let key = self.partitions.get(self.next_partition);
-            self.reader = Some(self.source.read(key)?);
-            self.next_partition += 1;
-        }
-    }
-
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut rows = ByteRows::default();
-        while rows.len() < ROWS_PER_BATCH && self.advance()? {
-            let reader = self.reader.as_ref().expect("copies belong to a reader");
-            rows.push(reader.row(), &[]);
+        while rows.len() < ROWS_PER_BATCH {
+            if self.copies <= 0 {
+                if !self.reader.advance()? {
+                    break;
+                }
+                self.copies = self.reader.weight();
+                continue;
+            }
+            rows.push(self.reader.row(), &[]);
             self.copies -= 1;
         }
         if rows.is_empty() {

@@ -77,6 +77,49 @@ struct WindowFunction {
     signature: Signature,
 }
 
+/// Types that a function of a time and lengths takes its arguments as: timestamps with
+/// intervals, or integers with integers.
+pub(crate) fn time_and_lengths(
+    function: &str,
+    arguments: usize,
+    types: &[DataType],
+) -> DataFusionResult<Vec<DataType>> {
+    let refused = || no_function(function, types).into();
+    if types.len() != arguments {
+        return Err(refused());
+    }
+    let (time, length) = match &types[0] {
+        DataType::Timestamp(_, zone) => (
+            DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+            DataType::Interval(IntervalUnit::MonthDayNano),
+        ),
+        DataType::Date32 | DataType::Null => (
+            DataType::Timestamp(TimeUnit::Microsecond, None),
+            DataType::Interval(IntervalUnit::MonthDayNano),
+        ),
+        t if t.is_integer() => (DataType::Int64, DataType::Int64),
+        _ => return Err(refused()),
+    };
+    let fits = types[1..].iter().all(|t| match (t, &length) {
+        (DataType::Null, _) => true,
+        (t, DataType::Int64) => t.is_integer(),
+        (t, _) => matches!(
+            t,
+            DataType::Interval(_)
+                | DataType::Duration(_)
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+        ),
+    });
+    if !fits {
+        return Err(refused());
+    }
+    let mut coerced = vec![length; types.len()];
+    coerced[0] = time;
+    Ok(coerced)
+}
+
 impl WindowFunction {
     fn argument_count(&self) -> usize {
         match self.which {
@@ -100,40 +143,7 @@ impl ScalarUDFImpl for WindowFunction {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> DataFusionResult<Vec<DataType>> {
-        let refused = || no_function(self.name(), types).into();
-        if types.len() != self.argument_count() {
-            return Err(refused());
-        }
-        let (time, length) = match &types[0] {
-            DataType::Timestamp(_, zone) => (
-                DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
-                DataType::Interval(IntervalUnit::MonthDayNano),
-            ),
-            DataType::Date32 | DataType::Null => (
-                DataType::Timestamp(TimeUnit::Microsecond, None),
-                DataType::Interval(IntervalUnit::MonthDayNano),
-            ),
-            t if t.is_integer() => (DataType::Int64, DataType::Int64),
-            _ => return Err(refused()),
-        };
-        let fits = types[1..].iter().all(|t| match (t, &length) {
-            (DataType::Null, _) => true,
-            (t, DataType::Int64) => t.is_integer(),
-            (t, _) => matches!(
-                t,
-                DataType::Interval(_)
-                    | DataType::Duration(_)
-                    | DataType::Utf8
-                    | DataType::LargeUtf8
-                    | DataType::Utf8View
-            ),
-        });
-        if !fits {
-            return Err(refused());
-        }
-        let mut coerced = vec![length; types.len()];
-        coerced[0] = time;
-        Ok(coerced)
+        time_and_lengths(self.name(), self.argument_count(), types)
     }
 
     fn return_type(&self, types: &[DataType]) -> DataFusionResult<DataType> {
@@ -246,7 +256,7 @@ fn hop_lists<T: ArrowPrimitiveType<Native = i64>>(
 }
 
 /// A constant length: microseconds of an interval, or an integer. `None` for NULL.
-fn length_of(function: &str, value: &ColumnarValue) -> Result<Option<i64>> {
+pub(crate) fn length_of(function: &str, value: &ColumnarValue) -> Result<Option<i64>> {
     let wrong = |reason: &str| {
         Error::new(
             sqlstate::INVALID_PARAMETER_VALUE,

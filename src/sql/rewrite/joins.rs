@@ -10,7 +10,37 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::call;
+use crate::error::{Error, Result};
+use crate::sql::asof;
 use crate::sql::data_types::{folded, last_part};
+
+/// `ASOF JOIN` becomes a left join whose condition is marked, for the rule that plans it.
+pub(super) fn mark_asof(select: &mut Select) -> Result<()> {
+    for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
+        let JoinOperator::AsOf {
+            match_condition,
+            constraint,
+        } = &join.join_operator
+        else {
+            continue;
+        };
+        let marked = call(asof::MARK, vec![match_condition.clone()]);
+        let condition = match constraint {
+            JoinConstraint::On(condition) => Expr::BinaryOp {
+                left: Box::new(Expr::Nested(Box::new(condition.clone()))),
+                op: ast::BinaryOperator::And,
+                right: Box::new(marked),
+            },
+            JoinConstraint::None => marked,
+            JoinConstraint::Using(_) | JoinConstraint::Natural => {
+                return Err(Error::unsupported("an ASOF JOIN takes ON, not USING")
+                    .hint("Write ON l.key = r.key."));
+            }
+        };
+        join.join_operator = JoinOperator::LeftOuter(JoinConstraint::On(condition));
+    }
+    Ok(())
+}
 
 /// Puts merged columns in the place of their bare names.
 pub(super) fn merge_full_using(select: &mut Select) {

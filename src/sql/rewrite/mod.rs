@@ -3,8 +3,9 @@
 //! [`crate::sql::context`].
 //!
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
-//! - [`windows`]: `TUMBLE` and `HOP` in FROM become subqueries over scalar functions
-//! - [`joins`]: the merged columns of a full join with USING
+//! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
+//! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
+//! - [`joins`]: the merged columns of a full join with USING; `ASOF JOIN`
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
@@ -17,6 +18,7 @@
 
 mod arrays;
 mod calls;
+mod group_windows;
 mod joins;
 mod names;
 mod numbers;
@@ -168,7 +170,8 @@ impl VisitorMut for Rewriter {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
         joins::merge_full_using(select);
-        ControlFlow::Continue(())
+        let rewritten = joins::mark_asof(select).and_then(|()| group_windows::rewrite(select));
+        into_flow(rewritten)
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {

@@ -172,6 +172,24 @@ fn windows_in_from() {
              (SELECT *, unnest(hop_starts(c.ts, INTERVAL '5 minutes', INTERVAL '10 minutes')) AS window_start \
              FROM public.c WHERE c.ts IS NOT NULL) AS hop) AS h",
         ),
+        (
+            "SELECT * FROM SESSION(c, ts, INTERVAL '5 minutes', k, lower(l))",
+            "SELECT * FROM (SELECT *, session_start(ts, INTERVAL '5 minutes') OVER (PARTITION BY k, lower(l) ORDER BY ts) \
+             AS window_start, session_end(ts, INTERVAL '5 minutes') OVER (PARTITION BY k, lower(l) ORDER BY ts) \
+             AS window_end FROM c WHERE ts IS NOT NULL) AS session",
+        ),
+        (
+            "SELECT window.start, c.k, count(*) AS n FROM clicks c GROUP BY window(c.ts, '10 minutes'), c.k",
+            "SELECT window_start AS start, c.k, count(*) AS n FROM (SELECT *, tumble_start(ts, INTERVAL '10 minutes') \
+             AS window_start, tumble_end(ts, INTERVAL '10 minutes') AS window_end FROM clicks WHERE ts IS NOT NULL) c \
+             GROUP BY window_start, window_end, c.k",
+        ),
+        (
+            "SELECT session_window.end AS e FROM t GROUP BY k, session_window(ts, 5) HAVING max(window.start) > 1",
+            "SELECT window_end AS e FROM (SELECT *, session_start(ts, 5) OVER (PARTITION BY k ORDER BY ts) AS window_start, \
+             session_end(ts, 5) OVER (PARTITION BY k ORDER BY ts) AS window_end FROM t WHERE ts IS NOT NULL) AS t \
+             GROUP BY k, window_start, window_end HAVING max(window_start) > 1",
+        ),
         // A window over a window's result.
         (
             "SELECT * FROM TUMBLE((SELECT * FROM TUMBLE(t, a, 1)), a, 2)",
@@ -197,7 +215,16 @@ fn wrong_windows() {
         ("SELECT * FROM TUMBLE(t, ts, -5)", "22023"),
         ("SELECT * FROM TUMBLE(t, ts, x)", "22023"),
         ("SELECT * FROM HOP(t, ts, INTERVAL '1 s')", "42883"),
-        ("SELECT * FROM SESSION(t, ts, INTERVAL '1 s')", "0A000"),
+        ("SELECT * FROM SESSION(t, ts)", "42883"),
+        ("SELECT * FROM SESSION(t, ts, INTERVAL '-1 s', k)", "22023"),
+        (
+            "SELECT count(*) FROM t, u GROUP BY window(ts, '1 minute')",
+            "0A000",
+        ),
+        (
+            "SELECT window(ts, '1 s') FROM t GROUP BY window(ts, '1 s')",
+            "0A000",
+        ),
     ] {
         assert_eq!(rewritten(sql).expect_err(sql).sqlstate(), state, "{sql}");
     }

@@ -1,4 +1,5 @@
-//! `TUMBLE(rel, time, size)` and `HOP(rel, time, slide, size)` in FROM.
+//! `TUMBLE(rel, time, size)`, `HOP(rel, time, slide, size)` and `SESSION(rel, time, gap, key…)` in
+//! FROM.
 //!
 //! ```text
 //! TUMBLE(r, t, s)     (SELECT *, tumble_start(t, s) AS window_start, tumble_end(t, s) AS window_end
@@ -6,9 +7,11 @@
 //! HOP(r, t, d, s)     (SELECT *, window_start + s AS window_end
 //!                      FROM (SELECT *, unnest(hop_starts(t, d, s)) AS window_start
 //!                            FROM r WHERE t IS NOT NULL) AS hop) AS hop
+//! SESSION(r, t, g, k) (SELECT *, session_start(t, g) OVER w AS window_start,
+//!                      session_end(t, g) OVER w AS window_end
+//!                      FROM r WHERE t IS NOT NULL WINDOW w AS (PARTITION BY k ORDER BY t)) AS session
 //! ```
-//! A row without a time is in no window, as in Spark. Session windows are not here: their bounds
-//! depend on other rows, so no scalar function gives them.
+//! A row without a time is in no window, as in Spark.
 
 use std::ops::ControlFlow;
 
@@ -37,13 +40,7 @@ pub(super) fn rewrite_table_factor(factor: &mut TableFactor) -> Result<()> {
     let subquery = match function.as_str() {
         "tumble" => tumble(std::mem::take(args))?,
         "hop" => hop(std::mem::take(args))?,
-        "session" => {
-            return Err(
-                Error::unsupported("session windows are not supported").hint(
-                    "Use TUMBLE(relation, column, size) or HOP(relation, column, slide, size).",
-                ),
-            );
-        }
+        "session" => session(std::mem::take(args))?,
         "generate_series" => {
             name_series(name, alias);
             return Ok(());
@@ -82,7 +79,7 @@ fn name_series(
     }
 }
 
-fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
+pub(super) fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
     TableAlias {
         explicit: true,
         name: Ident::new(name),
@@ -91,7 +88,7 @@ fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
     }
 }
 
-fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
+pub(super) fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
     TableFactor::Derived {
         lateral: false,
         subquery: Box::new(subquery),
@@ -100,7 +97,7 @@ fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
     }
 }
 
-fn tumble(arguments: Vec<FunctionArg>) -> Result<Query> {
+pub(super) fn tumble(arguments: Vec<FunctionArg>) -> Result<Query> {
     let [relation, time, size] =
         exactly("tumble", "TUMBLE(relation, time_column, size)", arguments)?;
     let relation = relation_of("tumble", relation)?;
@@ -115,7 +112,7 @@ fn tumble(arguments: Vec<FunctionArg>) -> Result<Query> {
     Ok(query)
 }
 
-fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
+pub(super) fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
     let [relation, time, slide, size] =
         exactly("hop", "HOP(relation, time_column, slide, size)", arguments)?;
     let relation = relation_of("hop", relation)?;
@@ -132,6 +129,35 @@ fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
     fill(&mut outer, &[size]);
     set_relation(&mut outer, derived(inner, table_alias("hop", vec![])));
     Ok(outer)
+}
+
+pub(super) fn session(mut arguments: Vec<FunctionArg>) -> Result<Query> {
+    const USAGE: &str = "SESSION(relation, time_column, gap, key, …)";
+    let keys = arguments.split_off(arguments.len().min(3));
+    let [relation, time, gap] = exactly("session", USAGE, arguments)?;
+    let relation = relation_of("session", relation)?;
+    let time = time_of("session", time)?;
+    let gap = length_of("session", "gap", gap)?;
+    let mut values = vec![time, gap];
+    for key in keys {
+        let [key] = exactly("session", USAGE, vec![key])?;
+        values.push(key);
+    }
+    let keys: Vec<String> = (3..=values.len())
+        .map(|index| format!("${index}"))
+        .collect();
+    let partition = match keys.is_empty() {
+        true => String::new(),
+        false => format!("PARTITION BY {} ", keys.join(", ")),
+    };
+    let mut query = template(&format!(
+        "SELECT *, session_start($1, $2) OVER ({partition}ORDER BY $1) AS window_start, \
+         session_end($1, $2) OVER ({partition}ORDER BY $1) AS window_end \
+         FROM input WHERE $1 IS NOT NULL"
+    ));
+    fill(&mut query, &values);
+    set_relation(&mut query, relation);
+    Ok(query)
 }
 
 /// Puts expressions in place of `$1`, `$2`, ….

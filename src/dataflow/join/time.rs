@@ -1,0 +1,180 @@
+//! State that a watermark frees: rows that no row in time can match any more.
+//!
+//! ```text
+//!   ON l.k = r.k AND r.t BETWEEN l.t AND l.t + 1 hour
+//!     a left row is of use until the watermark reaches  l.t + 1 hour
+//!     a right row until it reaches                      r.t
+//! ```
+//!
+//! An index of (time, key, row) says which rows are due. They leave the state without a trace in
+//! the output: their pairs were sent, and whether they had a match is settled. So that this
+//! holds, rows behind the watermark are left out on both sides, and counted.
+
+use datafusion::arrow::array::{Array, AsArray, BooleanArray, Int64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+
+use super::{Join, Side};
+use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::keyed::{split_key, weights_around};
+use crate::dataflow::operator::BatchContext;
+use crate::error::Result;
+
+/// How a side's rows lie to the watermark. Microseconds, or the integer time's unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SideTime {
+    /// The side's column of event time.
+    pub column: usize,
+    /// A row is late when its time plus this is at or below the watermark.
+    pub late_after: i64,
+    /// No row in time matches it any more when its time plus this is at or below the watermark;
+    /// never less than `late_after`. `None`: that is not known.
+    pub free_after: Option<i64>,
+}
+
+/// A time so that its bytes compare as it does.
+fn time_bytes(time: i64) -> [u8; 8] {
+    ((time as u64) ^ (1 << 63)).to_be_bytes()
+}
+
+impl Side {
+    /// The times of a change's rows.
+    pub(super) fn times(time: SideTime, change: &ChangeBatch) -> Result<Int64Array> {
+        let column = cast(change.rows().column(time.column), &DataType::Int64)?;
+        Ok(column.as_primitive::<Int64Type>().clone())
+    }
+
+    /// Remembers when a row is due.
+    pub(super) fn note_time(
+        &mut self,
+        times: Option<&Int64Array>,
+        index: usize,
+        weight: i64,
+        entry: (&[u8], &[u8]),
+    ) {
+        let (Some(dues), Some(times)) = (&mut self.dues, times) else {
+            return;
+        };
+        // A row without a time passes no condition on it, but the condition need not be the only
+        // one under which it goes out: it stays.
+        if times.is_valid(index) {
+            let key = [&time_bytes(times.value(index))[..], entry.0].concat();
+            dues.add(&key, entry.1, weight);
+        }
+    }
+}
+
+impl Join {
+    /// The rows of a change that are in time; counts the others.
+    pub(super) fn in_time(
+        &mut self,
+        port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+    ) -> Result<ChangeBatch> {
+        let (Some(times), Some(watermark)) = (self.spec.times, context.watermark) else {
+            return Ok(change);
+        };
+        let time = times[port];
+        let values = Side::times(time, &change)?;
+        let late = |index: usize| {
+            values.is_valid(index)
+                && values.value(index).saturating_add(time.late_after) <= watermark
+        };
+        let dropped: u64 = (0..change.num_rows())
+            .filter(|index| late(*index))
+            .map(|index| change.weight(index).unsigned_abs())
+            .sum();
+        if dropped == 0 {
+            return Ok(change);
+        }
+        self.numbers.of(context).late_rows += dropped;
+        let keep: BooleanArray = (0..change.num_rows()).map(|i| Some(!late(i))).collect();
+        change.filter(&keep)
+    }
+
+    /// Takes the rows that are due out of the settled state; nothing is emitted for them.
+    pub(super) fn free(&mut self, context: &BatchContext) -> Result<()> {
+        let (Some(times), Some(watermark)) = (self.spec.times, context.watermark) else {
+            return self.settle_dues(context);
+        };
+        for (side, time) in self.sides.iter_mut().zip(times) {
+            let (Some(dues), Some(free_after)) = (&mut side.dues, time.free_after) else {
+                continue;
+            };
+            let Some(above) = watermark.saturating_sub(free_after).checked_add(1) else {
+                continue;
+            };
+            let snapshot = &context.snapshot;
+            let mut due = dues.read_old_between(snapshot, &[], &time_bytes(above))?;
+            let mut entries: Vec<Vec<u8>> = Vec::new();
+            while due.advance()? {
+                entries.push(due.row()[8..].to_vec());
+                dues.add(due.row(), &[], -due.weight());
+            }
+            if entries.is_empty() {
+                continue;
+            }
+            entries.sort_unstable();
+            let freed = forget(&mut side.rows, &entries, context)?;
+            if let Some(matches) = &mut side.matches {
+                forget(matches, &entries, context)?;
+            }
+            if let Some(totals) = &mut side.totals {
+                lower(totals, &entries, &freed, context)?;
+            }
+        }
+        self.settle_dues(context)
+    }
+
+    fn settle_dues(&mut self, context: &BatchContext) -> Result<()> {
+        for side in &mut self.sides {
+            if let Some(dues) = &mut side.dues {
+                dues.settle(&context.snapshot)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes entries (ascending) out of a settled bag; the weight that each had.
+fn forget(bag: &mut Bag, entries: &[Vec<u8>], context: &BatchContext) -> Result<Vec<i64>> {
+    let mut keys = ByteRows::default();
+    entries.iter().for_each(|entry| keys.push(entry, &[]));
+    let around = weights_around(bag, &keys, context)?;
+    let mut amendments = SettledRows::default();
+    for (entry, (before, _)) in entries.iter().zip(&around) {
+        amendments.push(entry, *before, 0);
+    }
+    bag.amend(&amendments);
+    Ok(around.into_iter().map(|(_, after)| after).collect())
+}
+
+/// Takes the weights of freed entries off the sums of their keys.
+fn lower(
+    totals: &mut Bag,
+    entries: &[Vec<u8>],
+    freed: &[i64],
+    context: &BatchContext,
+) -> Result<()> {
+    let mut keys = ByteRows::default();
+    let mut sums: Vec<i64> = Vec::new();
+    for (entry, weight) in entries.iter().zip(freed) {
+        let key = split_key(entry).0;
+        if keys.is_empty() || keys.get(keys.len() - 1) != key {
+            keys.push(key, &[]);
+            sums.push(0);
+        }
+        if let Some(sum) = sums.last_mut() {
+            *sum += weight;
+        }
+    }
+    let around = weights_around(totals, &keys, context)?;
+    let mut amendments = SettledRows::default();
+    for ((key, sum), (before, after)) in keys.iter().zip(sums).zip(around) {
+        amendments.push(key, before, after - sum);
+    }
+    totals.amend(&amendments);
+    Ok(())
+}

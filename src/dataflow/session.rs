@@ -1,0 +1,394 @@
+//! Sessions: rows of a key that follow each other within a gap, with their session's bounds.
+//!
+//! ```text
+//!   change ──► (key, time, row) -> weight
+//!                 │ per touched key: sessions before │ and after the batch
+//!                 ▼
+//!              rows whose session came, went, grew, merged or split: −old bounds, +new bounds
+//!   watermark ──► (end, key) -> 1: sessions that nothing can touch any more are freed
+//! ```
+//!
+//! Times and weights alone decide which rows go out, so only these are decoded. A row in time is
+//! one whose own session, were it alone, is not closed (`time + gap` is above the watermark), as
+//! in Spark. Such a row can still reach a session that ended up to a gap before; so a session is
+//! kept until the watermark is a gap past its end, and what was answered stays right.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
+
+use super::bag::{Bag, ByteRows, SettledRows};
+use super::batch_numbers::BatchNumbers;
+use super::change::ChangeBatch;
+use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::expression::evaluate;
+use super::keyed::{KeyedReader, each_around};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
+use super::row_errors::OnRowError;
+use super::rows::rebatch;
+use crate::error::{Error, Result};
+use crate::sql::sessions::{end_of, goes_on};
+use crate::state::{Run, TableId};
+
+/// A bound of a session, as an output column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionColumn {
+    /// Time of its first row.
+    Start,
+    /// Time of its last row plus the gap.
+    End,
+}
+
+/// What to compute.
+#[derive(Debug, Clone)]
+pub struct SessionSpec {
+    /// In SQL words, for people.
+    pub detail: String,
+    /// Keys, and the time as the only order column, ascending.
+    pub rows: OrderedSpec,
+    /// Longest distance of two rows of a session: microseconds, or the integer time's unit.
+    pub gap: i64,
+    /// Added to a time it gives the event time up to which rows can carry it; `None`: the time
+    /// follows no watermark.
+    pub closes_after: Option<i64>,
+    /// What is appended to the input's columns.
+    pub columns: Vec<SessionColumn>,
+    /// Output rows.
+    pub schema: SchemaRef,
+}
+
+/// The operator.
+pub struct Session {
+    spec: SessionSpec,
+    rows: OrderedRows,
+    /// end and key -> 1 for every session; kept when a watermark frees them
+    ends: Option<Bag>,
+    numbers: BatchNumbers,
+}
+
+/// A key's row before and after the batch.
+struct Member {
+    row: Vec<u8>,
+    time: i64,
+    before: i64,
+    after: i64,
+}
+
+/// Bounds of a session.
+type Bounds = (i64, i64);
+
+/// Rows on their way out.
+#[derive(Default)]
+struct Going {
+    rows: ByteRows,
+    bounds: Vec<Bounds>,
+    weights: Vec<i64>,
+}
+
+impl Going {
+    fn push(&mut self, row: &[u8], bounds: Bounds, weight: i64) {
+        if weight != 0 {
+            self.rows.push(row, &[]);
+            self.bounds.push(bounds);
+            self.weights.push(weight);
+        }
+    }
+}
+
+/// A time so that its bytes compare as it does.
+fn time_bytes(time: i64) -> [u8; 8] {
+    ((time as u64) ^ (1 << 63)).to_be_bytes()
+}
+
+/// The session of each member that `weight` says is there, in order of time.
+fn sessions(
+    members: &[Member],
+    gap: i64,
+    weight: impl Fn(&Member) -> i64,
+) -> Result<Vec<Option<Bounds>>> {
+    let mut sessions = vec![None; members.len()];
+    let present: Vec<usize> = (0..members.len())
+        .filter(|index| weight(&members[*index]) > 0)
+        .collect();
+    let mut first = 0;
+    while first < present.len() {
+        let time = |at: usize| members[present[at]].time;
+        let mut last = first;
+        while last + 1 < present.len() && goes_on(time(last), time(last + 1), gap) {
+            last += 1;
+        }
+        let bounds = (time(first), end_of(time(last), gap)?);
+        for index in &present[first..=last] {
+            sessions[*index] = Some(bounds);
+        }
+        first = last + 1;
+    }
+    Ok(sessions)
+}
+
+impl Session {
+    /// An operator; `name` is its stable name.
+    pub fn new(name: &str, spec: SessionSpec) -> Result<Self> {
+        let ends = spec.closes_after.is_some();
+        Ok(Self {
+            rows: OrderedRows::new(name, spec.rows.clone())?,
+            ends: ends.then(|| Bag::new(&format!("{name}/ends"))),
+            numbers: BatchNumbers::default(),
+            spec,
+        })
+    }
+
+    /// Sessions that end at or before this are out of reach; `None`: none is.
+    fn closed_to(&self, context: &BatchContext) -> Option<i64> {
+        let delay = self.spec.closes_after?.saturating_add(self.spec.gap);
+        Some(context.watermark?.saturating_sub(delay))
+    }
+
+    /// The rows in time.
+    fn in_time(&self, change: ChangeBatch, context: &BatchContext) -> Result<(ChangeBatch, u64)> {
+        let Some(closed) = self.closed_to(context) else {
+            return Ok((change, 0));
+        };
+        let time = evaluate(&self.spec.rows.order[0].expr, change.rows())?;
+        let times = cast(&time, &DataType::Int64)?;
+        let times = times.as_primitive::<Int64Type>();
+        let mut late = 0;
+        let keep = (0..change.num_rows()).map(|index| {
+            let keeps = times.is_null(index) || times.value(index) > closed;
+            late += u64::from(!keeps) * change.weight(index).unsigned_abs();
+            Some(keeps)
+        });
+        let keep: datafusion::arrow::array::BooleanArray = keep.collect();
+        if late == 0 {
+            return Ok((change, 0));
+        }
+        Ok((change.filter(&keep)?, late))
+    }
+
+    /// Takes the rows of closed sessions out of the state. Before settling.
+    fn forget_closed(&mut self, context: &BatchContext) -> Result<()> {
+        let Some(closed) = self.closed_to(context) else {
+            return Ok(());
+        };
+        let (Some(ends), Some(above)) = (&self.ends, closed.checked_add(1)) else {
+            return Ok(());
+        };
+        let snapshot = &context.snapshot;
+        let mut due = ends.read_old_between(snapshot, &[], &time_bytes(above))?;
+        let mut groups: Vec<Vec<u8>> = Vec::new();
+        while due.advance()? {
+            groups.push(due.row()[8..].to_vec());
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        for group in groups {
+            let mut members = Vec::new();
+            let mut keys = ByteRows::default();
+            let mut rows = self.rows.bag.read_old(snapshot, &group)?;
+            while rows.advance()? {
+                keys.push(&group, rows.row());
+                members.push(member(rows.row(), rows.weight(), rows.weight())?);
+            }
+            let sessions = sessions(&members, self.spec.gap, |member| member.before)?;
+            for (index, session) in sessions.into_iter().enumerate() {
+                if session.is_some_and(|(_, end)| end <= closed) {
+                    self.rows
+                        .bag
+                        .add(keys.get(index), &[], -members[index].before);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a touched key's rows send, and how its sessions' ends change.
+    fn compare(
+        &self,
+        group: &[u8],
+        members: &[Member],
+        closed: Option<i64>,
+        going: &mut Going,
+        ends: &mut Vec<(Vec<u8>, i64)>,
+    ) -> Result<()> {
+        let before = sessions(members, self.spec.gap, |member| member.before)?;
+        let after = sessions(members, self.spec.gap, |member| member.after)?;
+        for (index, member) in members.iter().enumerate() {
+            let was = before[index];
+            // A closed session's rows were answered for and only leave the state.
+            let is_closed = closed
+                .zip(was)
+                .is_some_and(|(closed, (_, end))| end <= closed);
+            if is_closed {
+                continue;
+            }
+            let (old, new) = (member.before.max(0), member.after.max(0));
+            match (was, after[index]) {
+                (Some(was), Some(is)) if was == is => going.push(&member.row, is, new - old),
+                (was, is) => {
+                    if let Some(was) = was {
+                        going.push(&member.row, was, -old);
+                    }
+                    if let Some(is) = is {
+                        going.push(&member.row, is, new);
+                    }
+                }
+            }
+        }
+        if self.ends.is_some() {
+            for (sessions, weight) in [(before, -1), (after, 1)] {
+                let mut sessions: Vec<i64> = sessions.into_iter().flatten().map(|s| s.1).collect();
+                sessions.dedup();
+                ends.extend(sessions.into_iter().map(|end| {
+                    let key = [&time_bytes(end)[..], group].concat();
+                    (key, weight)
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn emit(
+        &mut self,
+        going: Going,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let count = going.weights.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let rows = self.rows.encoding.codec().decode(going.rows.iter())?;
+        let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
+        for column in &self.spec.columns {
+            let bounds = going.bounds.iter().map(|(start, end)| match column {
+                SessionColumn::Start => *start,
+                SessionColumn::End => *end,
+            });
+            columns.push(Arc::new(Int64Array::from_iter_values(bounds)));
+        }
+        let rows = rebatch(&self.spec.schema, columns, count)?;
+        out.push(change_of(rows, going.weights.into_iter()));
+        self.numbers.of(context).output_rows += count as u64;
+        Ok(())
+    }
+}
+
+/// A member from its entry without the key.
+fn member(entry: &[u8], before: i64, after: i64) -> Result<Member> {
+    let parts = tail_parts(entry);
+    Ok(Member {
+        row: parts.row.to_vec(),
+        time: leading_time(parts.order)
+            .ok_or_else(|| Error::damaged("the time of a row in the state store cannot be read"))?,
+        before,
+        after,
+    })
+}
+
+impl Operator for Session {
+    fn describe(&self) -> OperatorDescription {
+        OperatorDescription {
+            kind: "session",
+            detail: self.spec.detail.clone(),
+            incremental: true,
+            state: Some("(key, time, row) -> weight".to_owned()),
+            retention: Some(
+                match self.ends {
+                    Some(_) => "freed when the watermark is a gap past the end of the session",
+                    None => "kept while the row is in the input",
+                }
+                .to_owned(),
+            ),
+        }
+    }
+
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.rows.encoding.errors.set_policy(policy);
+    }
+
+    fn push(
+        &mut self,
+        _port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        _out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        self.numbers.of(context).input_rows += change.num_rows() as u64;
+        let (change, late) = self.in_time(change, context)?;
+        self.numbers.of(context).late_rows += late;
+        self.rows.push(&change, context)?;
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.numbers.of(context);
+        self.rows.encoding.errors.settle()?;
+        self.forget_closed(context)?;
+        let closed = self.closed_to(context);
+        let changes: Arc<SettledRows> = self.rows.bag.settle(&context.snapshot)?;
+        let groups = self.rows.changed_groups(context);
+        let mut ready = Vec::new();
+        let mut going = Going::default();
+        let mut ends = Vec::new();
+        {
+            let bag = &self.rows.bag;
+            let mut reader = KeyedReader::new(bag, &context.snapshot, false, groups.len())?;
+            for range in groups {
+                let group = parts(changes.key(range.start)).group;
+                let mut members = Vec::new();
+                each_around(&mut reader, &changes, group, |entry, before, after| {
+                    members.push(member(entry, before, after)?);
+                    Ok(())
+                })?;
+                self.compare(group, &members, closed, &mut going, &mut ends)?;
+                if going.weights.len() >= ROWS_PER_BATCH {
+                    ready.push(std::mem::take(&mut going));
+                }
+            }
+        }
+        ready.push(going);
+        for going in ready {
+            self.emit(going, context, out)?;
+        }
+        if let Some(bag) = &mut self.ends {
+            for (key, weight) in ends {
+                bag.add(&key, &[], weight);
+            }
+            bag.settle(&context.snapshot)?;
+        }
+        Ok(())
+    }
+
+    fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        let mut runs = self.rows.bag.drain(&context.snapshot)?;
+        if let Some(ends) = &mut self.ends {
+            runs.extend(ends.drain(&context.snapshot)?);
+        }
+        runs.sort_by_key(|(table, _)| *table);
+        Ok(runs)
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        let ends = self.ends.iter().flat_map(Bag::tables);
+        self.rows.bag.tables().into_iter().chain(ends).collect()
+    }
+
+    fn reset(&mut self) {
+        self.rows.bag.reset();
+        self.rows.encoding.errors.reset();
+        if let Some(ends) = &mut self.ends {
+            ends.reset();
+        }
+        self.numbers = BatchNumbers::default();
+    }
+
+    fn statistics(&self) -> OperatorStatistics {
+        let mut statistics = self.numbers.get();
+        self.rows.bag.add_statistics(&mut statistics);
+        self.rows.encoding.errors.add_statistics(&mut statistics);
+        statistics
+    }
+}

@@ -1,0 +1,180 @@
+//! EXCEPT and INTERSECT, with and without ALL, by counting.
+//!
+//! ```text
+//!   left  ──► row -> weight l ─┐
+//!                              ├─► EXCEPT ALL l - r, INTERSECT ALL least of l and r, …
+//!   right ──► row -> weight r ─┘   emitted: the change of that number
+//! ```
+//!
+//! NULL equals NULL, as everywhere in set operations. UNION needs no operator of its own: it is
+//! UNION ALL under DISTINCT.
+
+use datafusion::arrow::datatypes::SchemaRef;
+
+use super::bag::Bag;
+use super::batch_numbers::BatchNumbers;
+use super::change::ChangeBatch;
+use super::consolidate::{ROWS_PER_BATCH, change_of, under_schema};
+use super::keyed::weights_around;
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::rows::RowCodec;
+use crate::error::Result;
+use crate::state::{Run, TableId};
+
+/// Which rows remain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetOperationKind {
+    /// Those of the left that are not on the right, each once.
+    Except,
+    /// As many copies as the left has more than the right.
+    ExceptAll,
+    /// Those on both sides, each once.
+    Intersect,
+    /// As many copies as are on both sides.
+    IntersectAll,
+}
+
+impl SetOperationKind {
+    /// In SQL words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Except => "except",
+            Self::ExceptAll => "except all",
+            Self::Intersect => "intersect",
+            Self::IntersectAll => "intersect all",
+        }
+    }
+
+    /// Copies that go out, given those on either side. A weight below zero is a passing state of
+    /// an input out of order.
+    fn copies(self, left: i64, right: i64) -> i64 {
+        let (left, right) = (left.max(0), right.max(0));
+        match self {
+            Self::Except => i64::from(left > 0 && right == 0),
+            Self::ExceptAll => (left - right).max(0),
+            Self::Intersect => i64::from(left > 0 && right > 0),
+            Self::IntersectAll => left.min(right),
+        }
+    }
+}
+
+/// The operator.
+pub struct SetOperation {
+    kind: SetOperationKind,
+    codec: RowCodec,
+    sides: [Bag; 2],
+    numbers: BatchNumbers,
+}
+
+impl SetOperation {
+    /// An operation over two inputs whose rows have the types of `schema`; `name` is the
+    /// operator's stable name.
+    pub fn new(name: &str, kind: SetOperationKind, schema: SchemaRef) -> Result<Self> {
+        Ok(Self {
+            kind,
+            codec: RowCodec::new(schema)?,
+            sides: ["left", "right"].map(|side| Bag::new(&format!("{name}/{side}"))),
+            numbers: BatchNumbers::default(),
+        })
+    }
+}
+
+impl Operator for SetOperation {
+    fn describe(&self) -> OperatorDescription {
+        OperatorDescription {
+            kind: "set operation",
+            detail: self.kind.words().to_owned(),
+            incremental: true,
+            state: Some("row -> weight per side".to_owned()),
+            retention: Some("kept while the row is in the input".to_owned()),
+        }
+    }
+
+    fn push(
+        &mut self,
+        port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        _out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        self.numbers.of(context).input_rows += change.num_rows() as u64;
+        let change = under_schema(change, self.codec.schema())?;
+        let rows = self.codec.encode(change.rows())?;
+        for index in 0..change.num_rows() {
+            self.sides[port].add(&[], rows.row(index), change.weight(index));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.numbers.of(context);
+        let left = self.sides[0].settle(&context.snapshot)?;
+        let right = self.sides[1].settle(&context.snapshot)?;
+        let rows = left.union_of_keys(&right);
+        let left = weights_around(&self.sides[0], &rows, context)?;
+        let right = weights_around(&self.sides[1], &rows, context)?;
+        let changed: Vec<(usize, i64)> = (0..rows.len())
+            .map(|index| {
+                let (l, r) = (left[index], right[index]);
+                (
+                    index,
+                    self.kind.copies(l.1, r.1) - self.kind.copies(l.0, r.0),
+                )
+            })
+            .filter(|(_, delta)| *delta != 0)
+            .collect();
+        for chunk in changed.chunks(ROWS_PER_BATCH) {
+            let batch = self
+                .codec
+                .decode(chunk.iter().map(|(index, _)| rows.get(*index)))?;
+            out.push(change_of(batch, chunk.iter().map(|(_, delta)| *delta)));
+        }
+        self.numbers.of(context).output_rows += changed.len() as u64;
+        Ok(())
+    }
+
+    fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        let mut runs = Vec::new();
+        for side in &mut self.sides {
+            runs.extend(side.drain(&context.snapshot)?);
+        }
+        runs.sort_by_key(|(table, _)| *table);
+        Ok(runs)
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        self.sides.iter().flat_map(Bag::tables).collect()
+    }
+
+    fn reset(&mut self) {
+        self.sides.iter_mut().for_each(Bag::reset);
+        self.numbers = BatchNumbers::default();
+    }
+
+    fn statistics(&self) -> OperatorStatistics {
+        let mut statistics = self.numbers.get();
+        for side in &self.sides {
+            side.add_statistics(&mut statistics);
+        }
+        statistics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_counted_as_sql_counts_them() {
+        use SetOperationKind::{Except, ExceptAll, Intersect, IntersectAll};
+        for (kind, expected) in [
+            (Except, [0, 1, 0, 0, 0]),
+            (ExceptAll, [0, 3, 0, 2, 0]),
+            (Intersect, [0, 0, 0, 1, 1]),
+            (IntersectAll, [0, 0, 0, 1, 3]),
+        ] {
+            let found = [(0, 0), (3, 0), (0, 2), (3, 1), (3, 4)].map(|(l, r)| kind.copies(l, r));
+            assert_eq!(found, expected, "{kind:?}");
+        }
+    }
+}

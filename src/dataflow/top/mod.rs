@@ -1,0 +1,510 @@
+//! Top-N: the first rows of each group in an order.
+//!
+//! ```text
+//!   change ──► (group, order, row) -> weight
+//!                 │ per touched group: the first n before │ and after the batch
+//!                 ▼
+//!              difference: rows that came in or fell out, numbers that moved
+//! ```
+//!
+//! `LIMIT`/`OFFSET`, `DISTINCT ON` and `ROW_NUMBER()`, `RANK()`, `DENSE_RANK()` with an upper bound
+//! are all this. Only the head of a group is read: once before the batch, and a second time only
+//! when something of it was taken away; else what came in is merged with what was there. On
+//! append-only input rows that fall behind the first n never come back: only the heads are kept,
+//! short ones each as one value ([`heads`]).
+
+mod heads;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, UInt64Array};
+use datafusion::arrow::datatypes::SchemaRef;
+
+use self::heads::Heads;
+use crate::dataflow::bag::{ByteRows, SettledRows};
+use crate::dataflow::batch_numbers::BatchNumbers;
+use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::consolidate::{ROWS_PER_BATCH, change_of};
+use crate::dataflow::keyed::KeyedReader;
+use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use crate::dataflow::ordered::{OrderedEncoding, OrderedRows, OrderedSpec, parts, tail_parts};
+use crate::dataflow::row_errors::OnRowError;
+use crate::dataflow::rows::rebatch;
+use crate::error::Result;
+use crate::state::{Run, TableId};
+
+/// What is counted, and what goes out with a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbering {
+    /// Copies of rows are counted; rows go out as they are.
+    Rows,
+    /// Copies of rows are counted; each goes out with its number.
+    RowNumber,
+    /// The rows before the first one that ties.
+    Rank,
+    /// The different order keys up to this one.
+    DenseRank,
+}
+
+/// Which rows.
+#[derive(Debug, Clone)]
+pub struct TopSpec {
+    /// In SQL words, for people.
+    pub detail: String,
+    /// Groups and order.
+    pub rows: OrderedSpec,
+    /// What is counted.
+    pub numbering: Numbering,
+    /// Copies left out at the head of each group; only of [`Numbering::Rows`].
+    pub skip: u64,
+    /// The last number that goes out; counted after `skip`. `None`: all.
+    pub fetch: Option<u64>,
+    /// No weight of the input is ever negative.
+    pub append_only_input: bool,
+    /// Output rows: the input's columns, then the number if there is one.
+    pub schema: SchemaRef,
+}
+
+/// Where the rows are kept.
+enum Store {
+    /// Entry by entry.
+    All(OrderedRows),
+    /// Only the heads, of append-only input.
+    Heads(OrderedEncoding, Heads),
+}
+
+/// Copies up to which a head is one value; a longer one would be written anew for every row.
+const COPIES_PER_HEAD_MAX: u64 = 64;
+
+/// The operator.
+pub struct Top {
+    spec: TopSpec,
+    store: Store,
+    numbers: BatchNumbers,
+}
+
+/// The head of a group: entries in order until no further one can go out.
+#[derive(Debug, Default)]
+struct Head {
+    /// Without the group's bytes.
+    entries: ByteRows,
+    /// Copies kept of each entry.
+    copies: Vec<i64>,
+    /// Copies of all entries so far.
+    total: u64,
+    /// Number of the last entry.
+    number: u64,
+}
+
+/// What goes out of a head: entry, number, copies; ascending by the first two.
+#[derive(Default)]
+struct Selection {
+    entries: ByteRows,
+    numbers: Vec<u64>,
+    weights: Vec<i64>,
+}
+
+impl Head {
+    fn same_as(&self, other: &Self) -> bool {
+        self.copies == other.copies && self.entries.iter().eq(other.entries.iter())
+    }
+}
+
+/// What goes out in a batch, in parts of some size.
+#[derive(Default)]
+struct Difference {
+    going: Selection,
+    ready: Vec<Selection>,
+}
+
+impl Difference {
+    /// Adds how a group's selection changed.
+    fn push(&mut self, before: &Selection, after: &Selection) {
+        difference(before, after, &mut self.going);
+        if self.going.weights.len() >= ROWS_PER_BATCH {
+            self.ready.push(std::mem::take(&mut self.going));
+        }
+    }
+
+    fn parts(mut self) -> Vec<Selection> {
+        self.ready.push(self.going);
+        self.ready
+    }
+}
+
+impl Selection {
+    fn push(&mut self, entry: &[u8], number: u64, weight: i64) {
+        if weight != 0 {
+            self.entries.push(entry, &[]);
+            self.numbers.push(number);
+            self.weights.push(weight);
+        }
+    }
+
+    fn place(&self, index: usize) -> (&[u8], u64) {
+        (self.entries.get(index), self.numbers[index])
+    }
+}
+
+impl TopSpec {
+    /// Copies at the head of a group that matter; `None`: all.
+    fn copies_max(&self) -> Option<u64> {
+        Some(self.skip.saturating_add(self.fetch?))
+    }
+
+    /// Takes the next entry of a group; breaks when neither it nor any after it goes out.
+    fn take(&self, head: &mut Head, entry: &[u8], weight: i64) -> ControlFlow<()> {
+        // A weight below zero is a passing state of an input out of order.
+        let weight = weight.max(0);
+        let mut copies = weight;
+        match self.numbering {
+            Numbering::Rows | Numbering::RowNumber => {
+                if let Some(max) = self.copies_max() {
+                    let left = max.saturating_sub(head.total);
+                    if left == 0 {
+                        return ControlFlow::Break(());
+                    }
+                    copies = copies.min(i64::try_from(left).unwrap_or(i64::MAX));
+                }
+            }
+            Numbering::Rank | Numbering::DenseRank => {
+                let last = head.entries.len().checked_sub(1);
+                let ties = last.is_some_and(|last| {
+                    tail_parts(head.entries.get(last)).order == tail_parts(entry).order
+                });
+                if !ties {
+                    head.number = match self.numbering {
+                        Numbering::Rank => head.total + 1,
+                        _ => head.number + 1,
+                    };
+                }
+                if self.fetch.is_some_and(|fetch| head.number > fetch) {
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        if copies > 0 {
+            head.entries.push(entry, &[]);
+            head.copies.push(copies);
+            head.total += copies as u64;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// What goes out of a head.
+    fn select(&self, head: &Head) -> Selection {
+        let mut selection = Selection::default();
+        let (mut before, mut dense, mut rank) = (0_u64, 0, 0);
+        for (index, &copies) in head.copies.iter().enumerate() {
+            let entry = head.entries.get(index);
+            let ties = index > 0
+                && tail_parts(head.entries.get(index - 1)).order == tail_parts(entry).order;
+            if !ties {
+                (dense, rank) = (dense + 1, before + 1);
+            }
+            match self.numbering {
+                Numbering::Rows => {
+                    let skipped = self.skip.saturating_sub(before).min(copies as u64);
+                    selection.push(entry, 0, copies - skipped as i64);
+                }
+                Numbering::RowNumber => {
+                    for copy in 0..copies as u64 {
+                        selection.push(entry, before + copy + 1, 1);
+                    }
+                }
+                Numbering::Rank => selection.push(entry, rank, copies),
+                Numbering::DenseRank => selection.push(entry, dense, copies),
+            }
+            before += copies as u64;
+        }
+        selection
+    }
+}
+
+impl Top {
+    /// An operator; `name` is its stable name.
+    pub fn new(name: &str, spec: TopSpec) -> Result<Self> {
+        // A rank has no bound on the rows that share it.
+        let counts_copies = matches!(spec.numbering, Numbering::Rows | Numbering::RowNumber);
+        let is_short = spec
+            .copies_max()
+            .is_some_and(|max| max <= COPIES_PER_HEAD_MAX);
+        let rows = spec.rows.clone();
+        Ok(Self {
+            store: if spec.append_only_input && counts_copies && is_short {
+                Store::Heads(OrderedEncoding::new(rows)?, Heads::new(name))
+            } else {
+                Store::All(OrderedRows::new(name, rows)?)
+            },
+            numbers: BatchNumbers::default(),
+            spec,
+        })
+    }
+
+    fn encoding_mut(&mut self) -> &mut OrderedEncoding {
+        match &mut self.store {
+            Store::All(rows) => &mut rows.encoding,
+            Store::Heads(encoding, _) => encoding,
+        }
+    }
+
+    fn encoding(&self) -> &OrderedEncoding {
+        match &self.store {
+            Store::All(rows) => &rows.encoding,
+            Store::Heads(encoding, _) => encoding,
+        }
+    }
+
+    /// The head after the batch: read again if entries of the old head lost copies, else merged
+    /// from the old head and the entries that gained some.
+    fn head_after(
+        spec: &TopSpec,
+        before: &Head,
+        changes: &SettledRows,
+        range: Range<usize>,
+        group: &[u8],
+        reader: &mut KeyedReader,
+    ) -> Result<Head> {
+        let loses = range.clone().any(|index| changes.delta(index) < 0);
+        let mut head = Head::default();
+        if loses {
+            reader.each(group, |entry, weight| {
+                Ok(spec.take(&mut head, entry, weight))
+            })?;
+            return Ok(head);
+        }
+        let (mut old, mut index) = (0, range.start);
+        while old < before.copies.len() || index < range.end {
+            let changed = (index < range.end).then(|| &changes.key(index)[group.len()..]);
+            let kept = (old < before.copies.len()).then(|| before.entries.get(old));
+            let (entry, weight) = match (kept, changed) {
+                (Some(kept), Some(changed)) if kept < changed => (kept, before.copies[old]),
+                (Some(kept), None) => (kept, before.copies[old]),
+                (_, Some(changed)) => (changed, changes.new_weight(index)),
+                (None, None) => break,
+            };
+            old += usize::from(kept == Some(entry));
+            index += usize::from(changed == Some(entry));
+            if spec.take(&mut head, entry, weight).is_break() {
+                break;
+            }
+        }
+        Ok(head)
+    }
+
+    /// Compares the heads of the groups that a batch touches, of which all rows are kept.
+    fn compare_all(
+        spec: &TopSpec,
+        rows: &mut OrderedRows,
+        context: &BatchContext,
+        difference: &mut Difference,
+    ) -> Result<()> {
+        let snapshot = &context.snapshot;
+        rows.forget_closed(context)?;
+        let changes = rows.bag.settle(snapshot)?;
+        let groups = rows.changed_groups(context);
+        // What falls behind the head of append-only input never comes back.
+        let cuts = spec.append_only_input && spec.fetch.is_some();
+        let mut amendments = SettledRows::default();
+        let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false, groups.len())?;
+        let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true, groups.len())?;
+        for range in groups {
+            let group = parts(changes.key(range.start)).group;
+            let mut before = Head::default();
+            old_rows.each(group, |entry, weight| {
+                Ok(spec.take(&mut before, entry, weight))
+            })?;
+            let after =
+                Self::head_after(spec, &before, &changes, range.clone(), group, &mut new_rows)?;
+            difference.push(&spec.select(&before), &spec.select(&after));
+            if cuts {
+                cut_behind(&before, &after, &changes, range, group, &mut amendments);
+            }
+        }
+        if cuts {
+            rows.bag.amend(&amendments);
+        }
+        Ok(())
+    }
+
+    fn emit(
+        &mut self,
+        going: &mut Selection,
+        context: &BatchContext,
+        out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        if going.weights.is_empty() {
+            return Ok(());
+        }
+        let count = going.weights.len();
+        let rows = self.encoding().codec().decode(going.entries.iter())?;
+        let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
+        if self.spec.numbering != Numbering::Rows {
+            columns.push(Arc::new(UInt64Array::from(std::mem::take(
+                &mut going.numbers,
+            ))));
+        }
+        let rows = rebatch(&self.spec.schema, columns, count)?;
+        out.push(change_of(rows, going.weights.iter().copied()));
+        self.numbers.of(context).output_rows += count as u64;
+        *going = Selection::default();
+        Ok(())
+    }
+}
+
+/// Takes out of the state the entries that fell behind the head, or never came into it.
+fn cut_behind(
+    before: &Head,
+    after: &Head,
+    changes: &SettledRows,
+    range: Range<usize>,
+    group: &[u8],
+    amendments: &mut SettledRows,
+) {
+    let mut key = group.to_vec();
+    let mut kept = 0;
+    let (mut old, mut index) = (0, range.start);
+    while old < before.copies.len() || index < range.end {
+        let was = (old < before.copies.len()).then(|| before.entries.get(old));
+        let changed = (index < range.end).then(|| &changes.key(index)[group.len()..]);
+        let entry = match (was, changed) {
+            (Some(was), Some(changed)) => was.min(changed),
+            (Some(entry), None) | (None, Some(entry)) => entry,
+            (None, None) => break,
+        };
+        let old_weight = match changed == Some(entry) {
+            true => changes.old_weight(index),
+            false => before.copies[old],
+        };
+        old += usize::from(was == Some(entry));
+        index += usize::from(changed == Some(entry));
+        while kept < after.copies.len() && after.entries.get(kept) < entry {
+            kept += 1;
+        }
+        let stays = kept < after.copies.len() && after.entries.get(kept) == entry;
+        key.truncate(group.len());
+        key.extend_from_slice(entry);
+        amendments.push(&key, old_weight, if stays { after.copies[kept] } else { 0 });
+    }
+}
+
+/// Appends the difference of two selections of one group to what goes out, as rows.
+fn difference(before: &Selection, after: &Selection, going: &mut Selection) {
+    let (mut old, mut new) = (0, 0);
+    while old < before.weights.len() || new < after.weights.len() {
+        let was = (old < before.weights.len()).then(|| before.place(old));
+        let is = (new < after.weights.len()).then(|| after.place(new));
+        let place = match (was, is) {
+            (Some(was), Some(is)) => was.min(is),
+            (Some(place), None) | (None, Some(place)) => place,
+            (None, None) => return,
+        };
+        let mut weight = 0;
+        if was == Some(place) {
+            weight -= before.weights[old];
+            old += 1;
+        }
+        if is == Some(place) {
+            weight += after.weights[new];
+            new += 1;
+        }
+        going.push(tail_parts(place.0).row, place.1, weight);
+    }
+}
+
+impl Operator for Top {
+    fn describe(&self) -> OperatorDescription {
+        let kept = match &self.store {
+            Store::All(_) if self.spec.append_only_input && self.spec.fetch.is_some() => {
+                "(group, order, row) -> weight of the first rows"
+            }
+            Store::All(_) => "(group, order, row) -> weight",
+            Store::Heads(..) => "group -> its first rows",
+        };
+        OperatorDescription {
+            kind: "top",
+            detail: self.spec.detail.clone(),
+            incremental: true,
+            state: Some(kept.to_owned()),
+            retention: Some(match &self.store {
+                Store::All(rows) => rows.encoding.retention(),
+                Store::Heads(encoding, _) => encoding.retention(),
+            }),
+        }
+    }
+
+    fn set_on_row_error(&mut self, policy: OnRowError) {
+        self.encoding_mut().errors.set_policy(policy);
+    }
+
+    fn push(
+        &mut self,
+        _port: usize,
+        change: ChangeBatch,
+        context: &BatchContext,
+        _out: &mut Vec<ChangeBatch>,
+    ) -> Result<()> {
+        let late = match &mut self.store {
+            Store::All(rows) => rows.push(&change, context)?,
+            Store::Heads(encoding, heads) => {
+                encoding.each(&change, context, |group, tail, weight| {
+                    heads.add(group, tail, weight);
+                })?
+            }
+        };
+        let numbers = self.numbers.of(context);
+        numbers.input_rows += change.num_rows() as u64;
+        numbers.late_rows += late;
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        self.numbers.of(context);
+        self.encoding_mut().errors.settle()?;
+        let mut difference = Difference::default();
+        match &mut self.store {
+            Store::All(rows) => Self::compare_all(&self.spec, rows, context, &mut difference)?,
+            Store::Heads(encoding, heads) => {
+                heads.finish(&self.spec, encoding, context, &mut difference)?;
+            }
+        }
+        for mut going in difference.parts() {
+            self.emit(&mut going, context, out)?;
+        }
+        Ok(())
+    }
+
+    fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        match &mut self.store {
+            Store::All(rows) => rows.bag.drain(&context.snapshot),
+            Store::Heads(_, heads) => heads.drain(&context.snapshot),
+        }
+    }
+
+    fn tables(&self) -> Vec<TableId> {
+        match &self.store {
+            Store::All(rows) => rows.bag.tables().to_vec(),
+            Store::Heads(_, heads) => heads.tables().to_vec(),
+        }
+    }
+
+    fn reset(&mut self) {
+        self.encoding_mut().errors.reset();
+        match &mut self.store {
+            Store::All(rows) => rows.bag.reset(),
+            Store::Heads(_, heads) => heads.reset(),
+        }
+        self.numbers = BatchNumbers::default();
+    }
+
+    fn statistics(&self) -> OperatorStatistics {
+        let mut statistics = self.numbers.get();
+        self.encoding().errors.add_statistics(&mut statistics);
+        match &self.store {
+            Store::All(rows) => rows.bag.add_statistics(&mut statistics),
+            Store::Heads(_, heads) => heads.add_statistics(&mut statistics),
+        }
+        statistics
+    }
+}
