@@ -9,8 +9,8 @@ use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, FetchType, Filter, Limit, LogicalPlan, Operator, SkipType, SortExpr, Window,
-    WindowFunctionDefinition,
+    BinaryExpr, Expr, FetchType, Filter, Limit, LogicalPlan, Operator, Projection, SkipType,
+    SortExpr, Window, WindowFunctionDefinition,
 };
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_planner::create_window_expr;
@@ -461,6 +461,22 @@ fn picked(schema: &DFSchema, places: &[usize]) -> Result<DFSchema> {
         fields.collect(),
         schema.metadata().clone(),
     )?)
+}
+
+/// The same plan with the filter next to the window functions that it filters by, where only a
+/// choice of columns stands between them; `None`: nothing does.
+pub(super) fn beside_window(filter: &Filter) -> Result<Option<LogicalPlan>> {
+    let LogicalPlan::Projection(projection) = filter.input.as_ref() else {
+        return Ok(None);
+    };
+    let is_choice = projection.expr.iter().all(|e| matches!(e, Expr::Column(_)));
+    if !is_choice || !matches!(projection.input.as_ref(), LogicalPlan::Window(_)) {
+        return Ok(None);
+    }
+    let filter = Filter::try_new(filter.predicate.clone(), Arc::clone(&projection.input))?;
+    let filter = Arc::new(LogicalPlan::Filter(filter));
+    let chosen = Projection::try_new(projection.expr.clone(), filter)?;
+    Ok(Some(LogicalPlan::Projection(chosen)))
 }
 
 /// The largest value of column `number` that a condition lets through.

@@ -17,6 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use super::event_time::{self, EventTime};
 use super::nodes::{SetOperationNode, SingleRowNode, TemporalFilterNode};
+use super::ordered::beside_window;
 use super::{NodeKind, PlanNode, ViewRequest, optimize};
 use crate::dataflow::set_operation::SetOperationKind;
 use crate::dataflow::temporal::TemporalSpec;
@@ -88,6 +89,9 @@ impl Translator<'_> {
             LogicalPlan::TableScan(scan) if is_function(scan) => self.recompute_leaf(plan),
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
+                if let Some(moved) = beside_window(filter)? {
+                    return self.node(&moved, place);
+                }
                 if let Some(node) = self.first_of_partitions(filter)? {
                     return Ok(node);
                 }
