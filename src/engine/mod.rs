@@ -307,7 +307,7 @@ impl Engine {
         match self.pipeline(name) {
             Some(shared) => {
                 shared
-                    .ask(|reply| Command::AddSink(object.clone(), reply))
+                    .ask(|reply| Command::AddSink(Box::new(object.clone()), reply))
                     .await
             }
             None if self.is_materialized_view(&sink.from) => Err(unknown(&sink.from)),

@@ -484,7 +484,7 @@ impl Pipeline {
                 reply.send(answer).ok();
             }
             Command::AddSink(object, reply) => {
-                let answer = self.add_sink(object);
+                let answer = self.add_sink(*object);
                 reply.send(answer).ok();
             }
             Command::RemoveSink(name, reply) => {

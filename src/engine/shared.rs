@@ -30,7 +30,7 @@ pub(super) type Reply = oneshot::Sender<Result<()>>;
 pub(super) enum Command {
     AddView(Box<AddView>, Reply),
     RemoveView(String, Reply),
-    AddSink(CatalogObject, Reply),
+    AddSink(Box<CatalogObject>, Reply),
     RemoveSink(String, Reply),
     SetOptions(Options, Reply),
     Start(Reply),

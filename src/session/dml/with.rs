@@ -149,9 +149,9 @@ fn taken_apart(query: &ast::Query) -> Result<(ast::Query, Progress, Vec<ast::Cte
 }
 
 enum OwnedChange {
-    Insert(ast::Insert),
-    Update(ast::Statement),
-    Delete(ast::Delete),
+    Insert(Box<ast::Insert>),
+    Update(Box<ast::Statement>),
+    Delete(Box<ast::Delete>),
 }
 
 impl OwnedChange {
@@ -165,9 +165,9 @@ impl OwnedChange {
 
     fn into_statement(self) -> Statement {
         match self {
-            Self::Insert(insert) => Statement::Insert(Box::new(insert)),
-            Self::Update(update) => Statement::Update(Box::new(update)),
-            Self::Delete(delete) => Statement::Delete(Box::new(delete)),
+            Self::Insert(insert) => Statement::Insert(insert),
+            Self::Update(update) => Statement::Update(update),
+            Self::Delete(delete) => Statement::Delete(delete),
         }
     }
 }
@@ -184,9 +184,9 @@ fn change_of(cte: &ast::Cte, earlier: Option<ast::With>) -> Result<OwnedChange> 
         (earlier, own) => earlier.or(own),
     };
     match change_of_query(&mut query)? {
-        Some(Statement::Insert(insert)) => Ok(OwnedChange::Insert(*insert)),
-        Some(Statement::Update(update)) => Ok(OwnedChange::Update(*update)),
-        Some(Statement::Delete(delete)) => Ok(OwnedChange::Delete(*delete)),
+        Some(Statement::Insert(insert)) => Ok(OwnedChange::Insert(insert)),
+        Some(Statement::Update(update)) => Ok(OwnedChange::Update(update)),
+        Some(Statement::Delete(delete)) => Ok(OwnedChange::Delete(delete)),
         _ => Err(Error::internal("a change of rows that is none")),
     }
 }
