@@ -54,6 +54,11 @@ impl Pipeline {
         }
         // What comes next looks at what is committed.
         self.settle().await?;
+        if matches!(outcome, Ok(BatchOutcome::Idle))
+            && let Some(opened) = &self.opened
+        {
+            self.shared.renew_snapshot(opened.state.snapshot());
+        }
         outcome
     }
 

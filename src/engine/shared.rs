@@ -267,6 +267,18 @@ impl PipelineShared {
         }
     }
 
+    /// The same batch from fewer places: what has been merged or put to disk since it was published
+    /// is no longer held in memory for readers to come.
+    pub fn renew_snapshot(&self, snapshot: StateSnapshot) {
+        let mut publication = self.publication.lock();
+        if publication.batch_id.is_some() && publication.batch_id == snapshot.batch_id() {
+            let before = publication.snapshot.replace(snapshot);
+            // Runs may be freed here: not under the lock.
+            drop(publication);
+            drop(before);
+        }
+    }
+
     /// Chooses, as a batch begins, the views whose changes it need not make: those that neither a
     /// subscriber nor `is_taken` wants.
     pub fn begin_batch(
