@@ -95,3 +95,5 @@ pub struct CommitEntry {
 mod simulation;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_damage;
