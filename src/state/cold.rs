@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocksdb::{
-    BlockBasedOptions, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    DBRawIterator, DEFAULT_COLUMN_FAMILY_NAME, IngestExternalFileOptions, LogLevel, Options,
-    ReadOptions, SnapshotWithThreadMode, SstFileWriter,
+    BlockBasedIndexType, BlockBasedOptions, ColumnFamilyDescriptor, DB, DBCompressionType,
+    DBPinnableSlice, DBRawIterator, DEFAULT_COLUMN_FAMILY_NAME, IngestExternalFileOptions,
+    LogLevel, Options, ReadOptions, SnapshotWithThreadMode, SstFileWriter,
 };
 use uuid::Uuid;
 
@@ -505,14 +505,23 @@ fn database_dir(dir: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// Bytes of a data block, and of a piece of an index or filter, before compression.
+const BLOCK_BYTES: usize = 16 << 10;
+
 fn database_options(budget: &MemoryBudget) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(budget.block_cache());
     table.set_bloom_filter(10.0, false);
-    table.set_block_size(16 << 10);
+    table.set_block_size(BLOCK_BYTES);
     table.set_cache_index_and_filter_blocks(true);
     table.set_cache_index_and_filter_blocks_with_high_priority(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    // In pieces of a block's size: the filter of a whole file, some megabytes, does not fit into a
+    // shard of the cache, and would be read and checked again for every look-up.
+    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_metadata_block_size(BLOCK_BYTES);
+    table.set_pin_top_level_index_and_filter(true);
     table.set_format_version(5);
 
     let mut options = Options::default();
