@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::decide::{self, WatermarkInput};
-use super::feeding::{Intake, feed_all, work};
+use super::feeding::{Feeding, Intake, work};
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
@@ -243,18 +243,16 @@ impl Pipeline {
         let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let worker = tokio::task::spawn_blocking(move || work(dataflow, receiver, &context));
         let skew_us = self.settings.max_future_skew.map(|d| d.as_micros() as i64);
-        let mut intake = Intake::default();
-        let read = feed_all(
+        let mut feeding = Feeding {
             opened,
-            &self.shared,
-            &self.parts,
-            entry,
+            shared: &self.shared,
+            parts: &self.parts,
             skew_us,
-            &sender,
-            &mut intake,
-            watch,
-        )
-        .await;
+            sender,
+            intake: Intake::default(),
+        };
+        let read = feeding.all(entry, watch).await;
+        let Feeding { sender, intake, .. } = feeding;
         self.beat(Doing::Computing);
         // Dropping the sender without the end mark makes the worker give the batch up.
         if read.is_ok() {

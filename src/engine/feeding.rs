@@ -10,9 +10,10 @@ use std::sync::Arc;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 
-use super::intake::IntakeCounts;
+use super::intake::{IntakeCounts, SourceSlot};
 use super::metrics::Stopwatch;
-use super::opening::Opened;
+use super::opening::{FillInput, Opened};
+use super::parts::EngineParts;
 use super::receivers::Receivers;
 use super::shared::{Doing, PipelineShared};
 use crate::checkpoint::OffsetEntry;
@@ -88,25 +89,42 @@ pub(super) fn work(
     (dataflow, outcome)
 }
 
-/// Feeds the views to be filled, then the batch's ranges, in the order of the relations' names.
-#[allow(clippy::too_many_arguments)]
-pub(super) async fn feed_all(
-    opened: &Opened,
-    shared: &PipelineShared,
-    parts: &super::parts::EngineParts,
-    entry: &OffsetEntry,
-    skew_us: Option<i64>,
-    sender: &mpsc::Sender<Option<Feed>>,
-    intake: &mut Intake,
-    watch: &mut Stopwatch,
-) -> Result<()> {
-    for (view, relation) in &opened.fills {
-        fill(opened, view, relation, shared, parts, sender, intake).await?;
+/// One batch's feeding.
+pub(super) struct Feeding<'a> {
+    pub opened: &'a Opened,
+    pub shared: &'a PipelineShared,
+    pub parts: &'a EngineParts,
+    /// The pipeline's bound on event times ahead of the clock, microseconds; a stream's own comes
+    /// first.
+    pub skew_us: Option<i64>,
+    pub sender: mpsc::Sender<Option<Feed>>,
+    pub intake: Intake,
+}
+
+impl Feeding<'_> {
+    /// Feeds the views to be filled, then the batch's ranges, in the order of the relations' names.
+    pub async fn all(&mut self, entry: &OffsetEntry, watch: &mut Stopwatch) -> Result<()> {
+        let opened = self.opened;
+        for (view, input) in &opened.fills {
+            self.fill(view, input).await?;
+        }
+        for slot in &opened.slots {
+            if let Some(range) = entry.sources.get(&slot.relation) {
+                self.source(slot, range, entry, watch).await?;
+            }
+        }
+        Ok(())
     }
-    for slot in &opened.slots {
-        let Some(range) = entry.sources.get(&slot.relation) else {
-            continue;
-        };
+
+    /// Feeds a range of a source.
+    async fn source(
+        &mut self,
+        slot: &SourceSlot,
+        range: &SourceRange,
+        entry: &OffsetEntry,
+        watch: &mut Stopwatch,
+    ) -> Result<()> {
+        let skew_us = slot.max_future_skew_us.or(self.skew_us);
         let mut chunks = slot
             .source
             .read_range(entry.batch_id, range, slot.read_columns())
@@ -114,102 +132,90 @@ pub(super) async fn feed_all(
         let mut first = true;
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk?;
-            shared.beat(Doing::Reading, parts.clock.now_us());
-            shared.advance(chunk.changes.num_rows() as u64);
-            intake.bytes += chunk.bytes;
+            self.took(chunk.changes.num_rows());
+            self.intake.bytes += chunk.bytes;
             if std::mem::take(&mut first) {
                 watch.lap(|p| &mut p.get_batch);
             }
             if !chunk.dead_letters.is_empty() {
-                intake.dead_letters += chunk.dead_letters.len() as u64;
-                parts.history.record_dead_letters(
+                self.intake.dead_letters += chunk.dead_letters.len() as u64;
+                self.parts.history.record_dead_letters(
                     &slot.relation,
-                    &shared.name,
+                    &self.shared.name,
                     entry.batch_id,
                     &chunk.dead_letters,
                 );
             }
-            let skew_us = slot.max_future_skew_us.or(skew_us);
             let (change, counts) = slot.take_in(chunk.changes, entry.batch_at_us, skew_us)?;
-            intake
-                .per_relation
-                .entry(slot.relation.clone())
-                .or_default()
-                .merge(counts);
-            if change.is_empty() {
-                continue;
+            let of_relation = self.intake.per_relation.entry(slot.relation.clone());
+            of_relation.or_default().merge(counts);
+            if !change.is_empty() {
+                self.send(Feed::Push(slot.relation.clone(), change)).await?;
             }
-            send(sender, Feed::Push(slot.relation.clone(), change)).await?;
         }
         if first {
             watch.lap(|p| &mut p.get_batch);
         }
+        Ok(())
     }
-    Ok(())
-}
 
-async fn send(sender: &mpsc::Sender<Option<Feed>>, feed: Feed) -> Result<()> {
-    sender.send(Some(feed)).await.map_err(|_| {
-        // The worker closed its end: its own error says why.
-        Error::with_kind(
-            ErrorKind::Cancelled,
-            crate::error::sqlstate::QUERY_CANCELED,
-            "the batch was given up",
-        )
-    })
-}
-
-/// Feeds one input of a new view from its beginning to the last committed position: a relation
-/// from its source, a view of this pipeline from its stored rows.
-async fn fill(
-    opened: &Opened,
-    view: &str,
-    relation: &super::opening::FillInput,
-    shared: &PipelineShared,
-    parts: &super::parts::EngineParts,
-    sender: &mpsc::Sender<Option<Feed>>,
-    intake: &mut Intake,
-) -> Result<()> {
-    match relation {
-        super::opening::FillInput::Stored { name, reader } => {
-            let rows = reader.all_rows(&opened.state.snapshot(), FILL_BATCH_ROWS)?;
-            for batch in rows {
-                let batch = batch?;
-                shared.beat(Doing::Reading, parts.clock.now_us());
-                shared.advance(batch.num_rows() as u64);
-                *intake.fill_rows.entry(view.to_owned()).or_default() += batch.num_rows() as u64;
-                send(
-                    sender,
-                    Feed::Fill(view.to_owned(), name.clone(), ChangeBatch::inserts(batch)),
-                )
-                .await?;
+    /// Feeds one input of a new view from its beginning to the last committed position: a relation
+    /// from its source, a view of this pipeline from its stored rows.
+    async fn fill(&mut self, view: &str, input: &FillInput) -> Result<()> {
+        let opened = self.opened;
+        match input {
+            FillInput::Stored { name, reader } => {
+                for batch in reader.all_rows(&opened.state.snapshot(), FILL_BATCH_ROWS)? {
+                    let rows = ChangeBatch::inserts(batch?);
+                    self.fill_with(view, name, rows).await?;
+                }
+            }
+            FillInput::Source { name } => {
+                let slot = opened.slots.iter().find(|s| s.relation == *name);
+                let Some(slot) = slot else { return Ok(()) };
+                let range = SourceRange {
+                    start: slot.initial.clone(),
+                    end: slot.position.clone(),
+                };
+                if range.start == range.end {
+                    return Ok(());
+                }
+                let all: Vec<usize> = (0..slot.schema.fields().len()).collect();
+                let mut chunks = slot
+                    .source
+                    .read_range(opened.next_batch_id(), &range, &all)
+                    .await?;
+                while let Some(chunk) = chunks.next().await {
+                    self.fill_with(view, name, chunk?.changes).await?;
+                }
             }
         }
-        super::opening::FillInput::Source { name } => {
-            let slot = opened.slots.iter().find(|s| s.relation == *name);
-            let Some(slot) = slot else { return Ok(()) };
-            let range = SourceRange {
-                start: slot.initial.clone(),
-                end: slot.position.clone(),
-            };
-            if range.start == range.end {
-                return Ok(());
-            }
-            let all: Vec<usize> = (0..slot.schema.fields().len()).collect();
-            let mut chunks = slot
-                .source
-                .read_range(opened.next_batch_id(), &range, &all)
-                .await?;
-            while let Some(chunk) = chunks.next().await {
-                let changes = chunk?.changes;
-                shared.beat(Doing::Reading, parts.clock.now_us());
-                shared.advance(changes.num_rows() as u64);
-                *intake.fill_rows.entry(view.to_owned()).or_default() += changes.num_rows() as u64;
-                send(sender, Feed::Fill(view.to_owned(), name.clone(), changes)).await?;
-            }
-        }
+        Ok(())
     }
-    Ok(())
+
+    async fn fill_with(&mut self, view: &str, input: &str, change: ChangeBatch) -> Result<()> {
+        self.took(change.num_rows());
+        *self.intake.fill_rows.entry(view.to_owned()).or_default() += change.num_rows() as u64;
+        self.send(Feed::Fill(view.to_owned(), input.to_owned(), change))
+            .await
+    }
+
+    /// Says that rows have come.
+    fn took(&self, rows: usize) {
+        self.shared.beat(Doing::Reading, self.parts.clock.now_us());
+        self.shared.advance(rows as u64);
+    }
+
+    async fn send(&self, feed: Feed) -> Result<()> {
+        self.sender.send(Some(feed)).await.map_err(|_| {
+            // The worker closed its end: its own error says why.
+            Error::with_kind(
+                ErrorKind::Cancelled,
+                crate::error::sqlstate::QUERY_CANCELED,
+                "the batch was given up",
+            )
+        })
+    }
 }
 
 impl Opened {
@@ -228,11 +234,7 @@ impl Opened {
     /// Asks every source for its latest position, at one instant for those that lie in the durable
     /// log, so that a transaction over several relations is in one batch. A source that cannot be
     /// reached tells so in its slot and has nothing new.
-    pub(super) async fn look_for_data(
-        &mut self,
-        parts: &super::parts::EngineParts,
-        receivers: &Receivers,
-    ) {
+    pub(super) async fn look_for_data(&mut self, parts: &EngineParts, receivers: &Receivers) {
         let log_end = parts.log.end();
         let asked = self.slots.iter().map(|slot| {
             let source = Arc::clone(&slot.source);

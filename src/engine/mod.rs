@@ -538,14 +538,7 @@ impl Engine {
 
     /// Returns when every running view took in all that was committed before the call.
     pub async fn flush(&self) -> Result<()> {
-        let pipelines: Vec<_> = self
-            .inner
-            .directory
-            .pipelines
-            .read()
-            .values()
-            .cloned()
-            .collect();
+        let pipelines = self.inner.directory.all();
         let asked = pipelines
             .iter()
             .map(|shared| shared.ask(|reply| Command::Flush(false, reply)));
@@ -616,14 +609,7 @@ impl Engine {
     /// State of everything, for the system tables; never blocks on a pipeline.
     pub fn status(&self) -> status::EngineStatus {
         let mut all = status::EngineStatus::default();
-        let mut pipelines: Vec<_> = self
-            .inner
-            .directory
-            .pipelines
-            .read()
-            .values()
-            .cloned()
-            .collect();
+        let mut pipelines = self.inner.directory.all();
         pipelines.sort_by(|a, b| a.name.cmp(&b.name));
         for shared in pipelines {
             let board = shared.board.lock().clone();

@@ -16,7 +16,7 @@ use super::pace::Pace;
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
 use super::planning::{plan_object, sink_query, state_name, unknown};
-use super::settings::{PipelineSettings, read_limits};
+use super::settings::{PipelineSettings, read_limits, text};
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::load::RunLoader;
@@ -571,10 +571,7 @@ pub(super) fn decodes_text(object: &CatalogObject) -> bool {
         return false;
     };
     let has_payload = matches!(stream.connector.as_deref(), Some("files" | "kafka"));
-    let is_columnar = stream.options.get("format")
-        == Some(&crate::catalog::definition::OptionValue::Text(
-            "parquet".to_owned(),
-        ));
+    let is_columnar = text(&stream.options, "format") == Some("parquet");
     has_payload && !is_columnar
 }
 

@@ -6,7 +6,8 @@ use datafusion::logical_expr::LogicalPlan;
 use parking_lot::RwLock;
 
 use super::parts::EngineParts;
-use crate::catalog::definition::{CatalogObject, Definition, EmitMode, OptionValue};
+use super::settings::text;
+use crate::catalog::definition::{CatalogObject, Definition, EmitMode};
 use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
 use crate::dataflow::row_errors::OnRowError;
@@ -108,10 +109,8 @@ pub fn row_policy(object: &CatalogObject) -> OnRowError {
     let Definition::MaterializedView(view) = &object.definition else {
         return OnRowError::default();
     };
-    match view.options.get("on_row_error") {
-        Some(OptionValue::Text(name)) => OnRowError::from_name(name).unwrap_or_default(),
-        _ => OnRowError::default(),
-    }
+    let name = text(&view.options, "on_row_error");
+    name.and_then(OnRowError::from_name).unwrap_or_default()
 }
 
 fn input_properties(

@@ -25,6 +25,11 @@ pub(super) struct Directory {
 }
 
 impl Directory {
+    /// All pipelines as they are now.
+    pub fn all(&self) -> Vec<Arc<PipelineShared>> {
+        self.pipelines.read().values().cloned().collect()
+    }
+
     /// The pipeline that a view runs in.
     pub fn pipeline_of(&self, view: &str) -> Result<Arc<PipelineShared>> {
         let views = self.views.read();

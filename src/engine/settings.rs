@@ -37,11 +37,13 @@ pub(super) struct PipelineSettings {
 impl PipelineSettings {
     /// Reads them; the options were validated when they were written.
     pub fn read(given: &Options) -> Result<Self> {
-        let trigger_text = text(given, "trigger").unwrap_or_else(|| "100 milliseconds".to_owned());
+        let trigger_text = text(given, "trigger")
+            .unwrap_or("100 milliseconds")
+            .to_owned();
         Ok(Self {
             trigger: trigger(given)?,
             trigger_text,
-            checkpoint_location: text(given, "checkpoint_location"),
+            checkpoint_location: text(given, "checkpoint_location").map(str::to_owned),
             min_batches_to_retain: options::integer(given, "min_batches_to_retain")?
                 .unwrap_or(100)
                 .max(1) as u64,
@@ -53,7 +55,7 @@ impl PipelineSettings {
             max_batch_duration: options::duration(given, "max_batch_duration")?,
             stall_timeout: options::duration(given, "stall_timeout")?
                 .unwrap_or(DEFAULT_STALL_TIMEOUT),
-            watermark_policy: match text(given, "watermark_policy").as_deref() {
+            watermark_policy: match text(given, "watermark_policy") {
                 Some("max" | "maximum") => WatermarkPolicy::Maximum,
                 _ => WatermarkPolicy::Minimum,
             },
@@ -92,9 +94,10 @@ pub(super) fn stricter(a: ReadLimits, b: ReadLimits) -> ReadLimits {
     }
 }
 
-fn text(given: &Options, name: &str) -> Option<String> {
+/// A text option.
+pub(super) fn text<'a>(given: &'a Options, name: &str) -> Option<&'a str> {
     match given.get(name) {
-        Some(OptionValue::Text(t)) => Some(t.clone()),
+        Some(OptionValue::Text(t)) => Some(t),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@
 //! A source that neither gives nor fails is opened anew; what else hangs is left alone, since work
 //! that takes long looks the same.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use serde_json::json;
@@ -26,9 +26,7 @@ pub(super) async fn watch(directory: Weak<Directory>, history: Weak<dyn History>
         let (Some(directory), Some(history)) = (directory.upgrade(), history.upgrade()) else {
             return;
         };
-        let pipelines: Vec<Arc<PipelineShared>> =
-            directory.pipelines.read().values().cloned().collect();
-        for shared in pipelines {
+        for shared in directory.all() {
             if let Some(event) = look(&shared, clock.now_us()) {
                 history.record_event(event);
             }
