@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::format::Metadata;
+use super::local::archive_root;
 use super::location::archive_label;
 use crate::clock::ClockRef;
 use crate::error::{Error, Result};
@@ -40,21 +41,24 @@ pub fn archive_leftovers(
         if pipelines.contains(&metadata.id) {
             continue;
         }
-        let mut archive = entry.path().into_os_string();
-        archive.push(".archive");
-        let archive = PathBuf::from(archive);
-        std::fs::create_dir_all(&archive)?;
-        let to = archive.join(archive_label(clock));
-        std::fs::rename(entry.path(), &to)
-            .map_err(|e| Error::from(e).context(entry.path().display()))?;
-        archived.push(to);
+        archived.push(set_aside(&entry.path(), clock)?);
     }
     Ok(archived)
+}
+
+/// Moves a checkpoint's folder to the archive beside it; answers where it went.
+pub fn set_aside(folder: &Path, clock: &ClockRef) -> Result<PathBuf> {
+    let to = archive_root(folder).join(archive_label(clock));
+    let moved =
+        std::fs::create_dir_all(archive_root(folder)).and_then(|()| std::fs::rename(folder, &to));
+    moved.map_err(|e| Error::from(e).context(folder.display()))?;
+    Ok(to)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::tests::metadata;
     use crate::clock::ManualClock;
 
     fn checkpoint(dir: &Path, name: &str, metadata: &[u8]) {
@@ -70,16 +74,6 @@ mod tests {
         let (live, gone) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let known = HashSet::from([live]);
         assert!(archive_leftovers(&dir, &known, &clock).unwrap().is_empty());
-        let metadata = |id| {
-            let metadata = Metadata {
-                id,
-                pipeline: "p".into(),
-                format_version: 1,
-                fingerprint: String::new(),
-                created_at_us: 0,
-            };
-            metadata.encode()
-        };
         checkpoint(&dir, "live", &metadata(live));
         checkpoint(&dir, "gone", &metadata(gone));
         checkpoint(&dir, "damaged", b"{");

@@ -403,9 +403,7 @@ impl Inner {
     }
 
     fn archive(&self, paths: &[String], label: &str) -> Result<()> {
-        let mut archive_root = self.root.as_os_str().to_owned();
-        archive_root.push(".archive");
-        let archive_root = PathBuf::from(archive_root).join(label);
+        let archive_root = archive_root(&self.root).join(label);
         let mut folders = vec![self.root.clone()];
         for path in paths {
             let (from, to) = (self.root.join(path), archive_root.join(path));
@@ -436,6 +434,13 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Where what is archived of a folder goes.
+pub(super) fn archive_root(root: &Path) -> PathBuf {
+    let mut path = root.as_os_str().to_owned();
+    path.push(".archive");
+    PathBuf::from(path)
 }
 
 fn version_of(bytes: &[u8]) -> BlobVersion {

@@ -12,6 +12,7 @@ use super::pipeline::{Phase, Pipeline};
 use super::settings::PipelineSettings;
 use crate::catalog::definition::Options;
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::leftover::set_aside;
 use crate::checkpoint::relocate::relocate;
 use crate::error::{ErrorKind, Result};
 use crate::state::StateStore;
@@ -116,9 +117,6 @@ impl Pipeline {
         if self.settings.checkpoint_location.is_some() || !location.exists() {
             return Ok(());
         }
-        let archive = location.with_extension("archive");
-        std::fs::create_dir_all(&archive)?;
-        let label = format!("dropped-{}", self.parts.clock.now_us());
-        Ok(std::fs::rename(&location, archive.join(label))?)
+        set_aside(&location, &self.parts.clock).map(drop)
     }
 }
