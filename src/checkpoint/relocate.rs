@@ -136,18 +136,8 @@ async fn archive(source: &Arc<dyn BlobStore>, pipeline: Uuid, clock: &ClockRef) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::tests::metadata;
     use crate::clock::ManualClock;
-
-    fn metadata(id: Uuid) -> Vec<u8> {
-        let metadata = Metadata {
-            id,
-            pipeline: "p".into(),
-            format_version: 1,
-            fingerprint: String::new(),
-            created_at_us: 0,
-        };
-        metadata.encode()
-    }
 
     #[tokio::test]
     async fn a_move_goes_on_wherever_it_was_cut() {

@@ -16,7 +16,7 @@ use super::local::LocalStore;
 use super::simulation::{commit_of, entry_of, identity};
 use super::*;
 use crate::clock::{ClockRef, ManualClock, SystemClock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::state::{Run, RunBuilder};
 
 pub(super) fn run_of_keys(keys: impl IntoIterator<Item = u64>, value: Option<&[u8]>) -> Run {
@@ -26,6 +26,18 @@ pub(super) fn run_of_keys(keys: impl IntoIterator<Item = u64>, value: Option<&[u
         builder.push(&key, value);
     }
     builder.finish()
+}
+
+/// A `metadata` file of the pipeline `id`.
+pub(super) fn metadata(id: Uuid) -> Vec<u8> {
+    let metadata = Metadata {
+        id,
+        pipeline: "p".into(),
+        format_version: 1,
+        fingerprint: String::new(),
+        created_at_us: 0,
+    };
+    metadata.encode()
 }
 
 type Decode = fn(&[u8]) -> Result<(), Unreadable>;
@@ -418,6 +430,14 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
 
 /// Runs of some thousand entries that overlap, with deletions and a dropped table, merged in small
 /// parts and loaded in every way.
+fn damage_newest_run(location: &str, batch_id: u64) {
+    let path = Path::new(location).join(format!("state/{batch_id}.run"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
 #[tokio::test]
 async fn runs_merge_in_parts_and_load_into_a_store() {
     let folder = tempfile::tempdir().unwrap();

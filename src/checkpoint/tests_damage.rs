@@ -1,27 +1,17 @@
 //! Tests of damage: what is found, what is made again, and which statement is named.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::blob::BlobStore;
 use super::fault::{FaultRates, FaultStore};
-use super::simulation::{commit_of, entry_of, identity};
+use super::format::Metadata;
+use super::simulation::{entry_of, identity};
 use super::tests::{commit_batch, load_keys, open_at, resume_point, run_of_keys};
 use super::*;
-use crate::clock::{ClockRef, ManualClock, SystemClock};
+use crate::clock::{ClockRef, ManualClock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::state::Run;
-
-fn damage_newest_run(location: &str, batch_id: u64) {
-    let path = Path::new(location).join(format!("state/{batch_id}.run"));
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(path, bytes).unwrap();
-}
 
 /// A checkpoint of three batches in memory, closed.
 async fn three_batches() -> Arc<FaultStore> {
