@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::DateTime;
 use datafusion::arrow::array::RecordBatch;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -70,11 +71,16 @@ impl SocketStatus {
     /// What keeps rows from coming, of kind `Transient` as for a broker that is away; `None` while
     /// all is well or the first connection is still being made.
     pub fn trouble(&self) -> Option<Error> {
-        let reason = self.last_error.as_ref()?;
-        Some(Error::transient(
-            sqlstate::CONNECTION_FAILURE,
-            reason.clone(),
-        ))
+        let reason = self.last_error.clone()?;
+        let error = Error::transient(sqlstate::CONNECTION_FAILURE, reason);
+        let down_since = self.down_since_us.and_then(DateTime::from_timestamp_micros);
+        Some(match down_since {
+            Some(at) => error.detail(format!(
+                "There has been no connection since {}.",
+                at.format("%Y-%m-%d %H:%M:%S UTC")
+            )),
+            None => error,
+        })
     }
 }
 
