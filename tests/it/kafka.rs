@@ -21,7 +21,12 @@ struct Broker {
 }
 
 impl Broker {
-    fn start(jars: PathBuf) -> Self {
+    /// A running broker; `None`: it cannot be had here.
+    fn start() -> Option<Self> {
+        let jars = tools_dir().join("kafka/jars");
+        if !is_there(&jars, "Kafka") {
+            return None;
+        }
         let dir = tempfile::tempdir().expect("a folder");
         let (port, controller) = (free_port(), free_port());
         let properties = format!(
@@ -48,7 +53,7 @@ impl Broker {
             .expect("java runs");
         assert!(status.success(), "formatting Kafka's storage: {status}");
         broker.restart();
-        broker
+        Some(broker)
     }
 
     fn java(&self, class: &str) -> Command {
@@ -138,12 +143,10 @@ impl Broker {
 
 #[test]
 fn kafka_is_read_exactly_once_through_kills_and_an_outage() {
-    let jars = tools_dir().join("kafka/jars");
-    if !is_there(&jars, "Kafka") {
+    let Some(mut broker) = Broker::start() else {
         return;
-    }
+    };
     run(async {
-        let mut broker = Broker::start(jars);
         broker.create_topic("events.clicks", 3).await;
         let message = |i: i64| {
             (
@@ -212,12 +215,10 @@ fn kafka_is_read_exactly_once_through_kills_and_an_outage() {
 
 #[test]
 fn lost_records_and_recreated_topics_stop_a_view_or_are_told() {
-    let jars = tools_dir().join("kafka/jars");
-    if !is_there(&jars, "Kafka") {
+    let Some(broker) = Broker::start() else {
         return;
-    }
+    };
     run(async {
-        let broker = Broker::start(jars);
         let message = |i: i64| (0, format!("{{\"k\": {i}}}"));
         let server = Server::start();
         for (name, option) in [("strict", ""), ("lenient", ", fail_on_data_loss = false")] {
