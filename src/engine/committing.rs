@@ -259,7 +259,8 @@ impl Pipeline {
     pub(super) async fn abandon_commit(&mut self) {
         if let Some(committing) = self.committing.take() {
             committing.task.abort();
-            // Ended by the abort, or a moment before: either way nothing is written any more.
+            // What the abort did not reach any more (a file that is being written) is of this
+            // opening's epoch: whoever opens the checkpoint next writes over it.
             committing.task.await.ok();
         }
     }

@@ -1,4 +1,7 @@
-//! Work that commands may interrupt.
+//! Work that commands may interrupt: opening, a batch, waiting for a commit.
+//!
+//! Commands gather while it runs; only those that end or stop the pipeline cut it short, each after
+//! its own time. Acting on them is the pipeline's matter.
 
 use std::collections::VecDeque;
 use std::future::Future;

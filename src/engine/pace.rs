@@ -1,4 +1,5 @@
-//! `max_batch_duration`: what a batch may take so that it ends in time.
+//! `max_batch_duration`: what a batch may take so that it ends in time. The rule itself is
+//! [`decide::pace`]; here it is only remembered from batch to batch.
 
 use std::time::Duration;
 

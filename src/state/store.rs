@@ -3,8 +3,8 @@
 //! `apply` puts a run in front and publishes; everything slow (merging large runs, spilling) is
 //! done by a background thread that exists only while there is work. While it merges or spills
 //! some runs, new ones gather in front of them; readers keep what their snapshot holds. The run of
-//! a batch that is still being committed lies in front of all and is left alone: on disk there is
-//! never more than the checkpoint has.
+//! a batch that is still being committed lies in front of all and is left alone: no batch is on
+//! disk here before it is committed.
 //!
 //! ```text
 //!   apply ─► [run N] [run N-1] [ runs claimed by the worker … ]   cold tier
