@@ -11,6 +11,7 @@ mod print;
 mod progress;
 mod run;
 mod serve;
+mod server_process;
 mod sql;
 
 use std::ffi::OsString;

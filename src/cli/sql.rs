@@ -82,7 +82,7 @@ async fn on_server(url: &str, text: &str) -> Result<()> {
 }
 
 /// The server's own words where it said some.
-fn wire_error(error: &tokio_postgres::Error) -> Error {
+pub(super) fn wire_error(error: &tokio_postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
         return Error::transient(
             sqlstate::CONNECTION_FAILURE,

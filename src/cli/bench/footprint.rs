@@ -6,10 +6,14 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use super::Measured;
-use super::process::{ServerProcess, value};
-use crate::cli::demo::wire_error;
+use super::process::{cpu_time, memory_bytes, value};
+use crate::cli::server_process::ServerProcess;
+use crate::cli::sql::wire_error;
 use crate::clock::ClockRef;
 use crate::error::{Error, Result};
+
+/// What every measured server may use.
+const OPTIONS: [&str; 2] = ["--memory-limit", "1GiB"];
 
 async fn execute(client: &Client, sql: &str) -> Result<()> {
     client.batch_execute(sql).await.map_err(|e| wire_error(&e))
@@ -19,7 +23,7 @@ async fn execute(client: &Client, sql: &str) -> Result<()> {
 pub(super) async fn idle(clock: &ClockRef) -> Result<Vec<Measured>> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let mut server = ServerProcess::start(&data, "1GiB").await?;
+    let mut server = ServerProcess::start(&data, &OPTIONS).await?;
     let client = server.connect().await?;
     execute(
         &client,
@@ -33,13 +37,13 @@ pub(super) async fn idle(clock: &ClockRef) -> Result<Vec<Measured>> {
     drop(client);
     server.kill().await?;
     let start = clock.monotonic();
-    let server = ServerProcess::start(&data, "1GiB").await?;
+    let server = ServerProcess::start(&data, &OPTIONS).await?;
     let ready = clock.monotonic() - start;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let before = server.cpu_time()?;
+    let before = cpu_time(&server)?;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let core = (server.cpu_time()? - before).as_secs_f64() / 10.0 * 100.0;
-    let resident = server.memory_bytes("VmRSS")? as f64 / 1e6;
+    let core = (cpu_time(&server)? - before).as_secs_f64() / 10.0 * 100.0;
+    let resident = memory_bytes(&server, "VmRSS")? as f64 / 1e6;
     let row = |workload: &str, figure: String, bar, met| Measured {
         workload: workload.to_owned(),
         figure,
@@ -102,7 +106,7 @@ async fn fill(client: &Client, keys: u64) -> Result<()> {
 pub(super) async fn restart(clock: &ClockRef) -> Result<Vec<Measured>> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let mut server = ServerProcess::start(&data, "1GiB").await?;
+    let mut server = ServerProcess::start(&data, &OPTIONS).await?;
     let client = server.connect().await?;
     fill(&client, 5_000_000).await?;
     let bytes = value(
@@ -113,7 +117,7 @@ pub(super) async fn restart(clock: &ClockRef) -> Result<Vec<Measured>> {
     drop(client);
     server.kill().await?;
     let start = clock.monotonic();
-    let server = ServerProcess::start(&data, "1GiB").await?;
+    let server = ServerProcess::start(&data, &OPTIONS).await?;
     let client = server.connect().await?;
     execute(&client, "INSERT INTO more VALUES (17); WAIT FOR big").await?;
     let time = clock.monotonic() - start;
@@ -141,7 +145,7 @@ pub(super) async fn memory(clock: &ClockRef) -> Result<Vec<Measured>> {
     const KEYS: u64 = 20_000_000;
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let server = ServerProcess::start(&data, "1GiB").await?;
+    let server = ServerProcess::start(&data, &OPTIONS).await?;
     let client = server.connect().await?;
     let start = clock.monotonic();
     fill(&client, KEYS).await?;
@@ -152,7 +156,7 @@ pub(super) async fn memory(clock: &ClockRef) -> Result<Vec<Measured>> {
     )
     .await?;
     let expected = format!("{KEYS} {}", KEYS as u128 * (KEYS as u128 - 1) / 2);
-    let peak = server.memory_bytes("VmHWM")? as f64 / (1u64 << 30) as f64;
+    let peak = memory_bytes(&server, "VmHWM")? as f64 / (1u64 << 30) as f64;
     let bytes = value(
         &client,
         "SELECT (state_memory_bytes + state_disk_bytes)::text FROM streaming_pipelines",

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
+use crate::cli::sql::wire_error;
 use crate::clock::ClockRef;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result};
 use server::DemoServer;
 use table::{print_rows, rows};
 
@@ -81,9 +82,9 @@ pub async fn run(clock: &ClockRef) -> Result<()> {
     say(&format!(
         "\n1. A server, ready in {} ms at {}",
         server.ready_ms(),
-        server.address()
+        server.process().address()
     ));
-    let client = server.connect().await?;
+    let client = server.process().connect().await?;
 
     say("\n2. A stream of orders, a table of customers, two views kept up to date:\n");
     say(&indent(DEFINITIONS));
@@ -108,8 +109,8 @@ pub async fn run(clock: &ClockRef) -> Result<()> {
     server.kill_in_mid_batch(&client).await?;
     drop(client);
 
-    server.restart(clock).await?;
-    let client = server.connect().await?;
+    server.restart().await?;
+    let client = server.process().connect().await?;
     let recovered_ms = wait_for_batch_after(&server, &client, before).await?;
     say(&format!(
         "   restarted: ready in {} ms; first new batch {recovered_ms} ms after the start (batch {before} was the last before the kill)",
@@ -157,23 +158,6 @@ fn indent(text: &str) -> String {
         .map(|line| format!("     {line}"))
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// A failed statement of the demo, with the server's words.
-pub(super) fn wire_error(e: &tokio_postgres::Error) -> Error {
-    match e.as_db_error() {
-        Some(db) => {
-            let error = Error::new(
-                sqlstate::SYSTEM_ERROR,
-                format!("{} {}", db.code().code(), db.message()),
-            );
-            match db.hint() {
-                Some(hint) => error.hint(hint),
-                None => error,
-            }
-        }
-        None => Error::new(sqlstate::CONNECTION_FAILURE, e.to_string()),
-    }
 }
 
 async fn run_sql(client: &Client, sql: &str) -> Result<()> {

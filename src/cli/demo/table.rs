@@ -2,7 +2,8 @@
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::{say, wire_error};
+use super::say;
+use crate::cli::sql::wire_error;
 use crate::error::Result;
 
 type Rows = Vec<Vec<Option<String>>>;
