@@ -62,7 +62,7 @@ impl Run {
             let (keys, values) = self.entry_bytes(start..end);
             keys.len() + values.len() + 8 * (end - start)
         };
-        // Entries are about equally long: the guess is nearly always right.
+        // Bytes only grow with the end, so that shrinking steps find it.
         let mut end = start;
         let mut step = 1024;
         while step > 0 {

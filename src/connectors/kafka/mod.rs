@@ -220,12 +220,12 @@ impl Inner {
     /// Asks for identities, unless brokers did not tell them a while ago. Blocks.
     fn ask_ids(&self, consumer: &KafkaConsumer) -> TopicIds {
         let now = self.clock.monotonic();
-        let mut unasked_until = self.ids_unasked_until.lock();
+        let unasked_until = *self.ids_unasked_until.lock();
         if unasked_until.is_some_and(|until| now < until) {
             return TopicIds::new();
         }
         let ids = self.connection.topic_ids(consumer, &self.topics);
-        *unasked_until = ids.is_none().then_some(now + IDENTITY_PAUSE);
+        *self.ids_unasked_until.lock() = ids.is_none().then_some(now + IDENTITY_PAUSE);
         ids.unwrap_or_default()
     }
 
