@@ -46,6 +46,19 @@ pub struct ColumnDefinition {
 }
 
 impl ColumnDefinition {
+    /// A column of which nothing is said but its name and type; it may be NULL.
+    pub fn new(name: impl Into<String>, sql_type: SqlType) -> Self {
+        Self {
+            name: name.into(),
+            sql_type,
+            nullable: true,
+            default: None,
+            metadata_from: None,
+            comment: None,
+            text_type: None,
+        }
+    }
+
     /// Its type as PostgreSQL's `format_type` writes it.
     pub fn type_name(&self) -> String {
         match self.text_type {

@@ -104,13 +104,9 @@ pub(super) fn columns_of(plan: &LogicalPlan, names: &[String]) -> Result<Vec<Col
             .hint("Cast it to a type that can, such as text.")
         })?;
         columns.push(ColumnDefinition {
-            name,
-            sql_type,
             nullable: field.is_nullable(),
-            default: None,
-            metadata_from: None,
-            comment: None,
             text_type: TextType::from_field(field).filter(|_| field.data_type() == &DataType::Utf8),
+            ..ColumnDefinition::new(name, sql_type)
         });
     }
     Ok(columns)
