@@ -23,8 +23,6 @@ pub mod relation;
 mod returning;
 mod rewrite;
 mod session;
-#[cfg(test)]
-mod session_tests;
 mod target;
 #[cfg(test)]
 mod tests;
