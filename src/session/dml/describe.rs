@@ -89,8 +89,8 @@ async fn rows_schema(
         return Ok(Arc::clone(&target.schema));
     }
     let query = rows_query(table, others, items, None)?;
-    let stream = dml.planning().start(query).await?;
-    Ok(returning.schema(target, &stream.schema()))
+    let columns = dml.planning().columns(query).await?;
+    Ok(returning.schema(target, &columns))
 }
 
 fn describe_insert(

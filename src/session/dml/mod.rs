@@ -14,6 +14,7 @@
 //! Absent: locks, triggers, unique constraints other than the primary key.
 
 mod assign;
+mod changes;
 mod conflict;
 mod copy;
 mod describe;
