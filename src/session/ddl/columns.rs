@@ -25,7 +25,7 @@ use crate::catalog::definition::{
 use crate::catalog::snapshot::{kind_keyword, kind_name};
 use crate::error::{Error, Result, Subject, sqlstate};
 use crate::sql::names::quote_identifier;
-use crate::sql::statement::{AlterAction, DelayUnit, ObjectKind, Statement};
+use crate::sql::statement::{AlterAction, DelayUnit, ObjectKind};
 
 impl Session {
     pub(in crate::session) async fn alter_relation(
@@ -207,11 +207,10 @@ impl Session {
         }
         let (relation, column) = (quote_identifier(&object.name), quote_identifier(name));
         let text = format!("UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL");
-        let mut statements = crate::sql::parse(&text)?;
-        let Some((Statement::Update(update), _)) = statements.pop() else {
-            return Err(Error::internal("an UPDATE that is none"));
-        };
-        self.update(&update, &[]).await.map(drop)
+        for (statement, _) in crate::sql::parse(&text)? {
+            self.change(&statement, &[]).await?;
+        }
+        Ok(())
     }
 
     async fn set_nullable(

@@ -173,11 +173,10 @@ impl Session {
             "INSERT INTO {} {query}",
             ast::Ident::with_quote('"', &object.name)
         );
-        let mut statements = crate::sql::parse(&text)?;
-        let Some((crate::sql::statement::Statement::Insert(insert), _)) = statements.pop() else {
-            return Err(Error::internal("an INSERT that is none"));
-        };
-        match self.insert(&insert, &[]).await? {
+        let (insert, _) = crate::sql::parse(&text)?
+            .pop()
+            .ok_or_else(|| Error::internal("an INSERT that is none"))?;
+        match self.change(&insert, &[]).await? {
             StatementResult::Command { tag } => tag
                 .rsplit(' ')
                 .next()

@@ -50,7 +50,7 @@ pub(in crate::session) use plan::parse_expression;
 use crate::error::Result;
 use crate::session::Parameter;
 use crate::sql::statement::Statement;
-use plan::Planning;
+use plan::{Planning, Rows};
 use target::Target;
 
 /// What a statement works with.
@@ -145,8 +145,8 @@ async fn returning(
     planning: &Planning<'_>,
     target: &Target,
     items: Option<&Vec<ast::SelectItem>>,
-    rows: (SchemaRef, Vec<RecordBatch>),
-) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
+    rows: Rows,
+) -> Result<Option<Rows>> {
     let Some(items) = items else {
         return Ok(None);
     };

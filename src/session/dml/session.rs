@@ -32,7 +32,7 @@ use crate::values::OutputSettings;
 
 /// Plans as the session plans its queries.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SessionPlanner;
+struct SessionPlanner;
 
 impl StatementPlanner for SessionPlanner {
     fn plan<'a>(
@@ -53,7 +53,18 @@ pub(super) enum Change<'a> {
     Truncate(&'a [String]),
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// The change that a statement is.
+    pub fn of(statement: &'a Statement) -> Result<Self> {
+        match statement {
+            Statement::Insert(insert) => Ok(Self::Insert(insert)),
+            Statement::Update(update) => Ok(Self::Update(update)),
+            Statement::Delete(delete) => Ok(Self::Delete(delete)),
+            Statement::Truncate(names) => Ok(Self::Truncate(names)),
+            _ => Err(Error::internal("a change of rows that is none")),
+        }
+    }
+
     fn tag(&self) -> &'static str {
         match self {
             Self::Insert(_) => "INSERT 0",
@@ -63,7 +74,7 @@ impl Change<'_> {
         }
     }
 
-    pub async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
+    async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
         match self {
             Self::Insert(statement) => super::insert(dml, statement).await,
             Self::Update(statement) => super::update(dml, statement).await,
@@ -74,41 +85,23 @@ impl Change<'_> {
 }
 
 impl Session {
-    pub(in crate::session) async fn insert(
+    /// INSERT, UPDATE, DELETE or TRUNCATE.
+    pub(in crate::session) async fn change(
         &mut self,
-        statement: &ast::Insert,
+        statement: &Statement,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        let has_changes = statement.source.as_deref().is_some_and(has_changes);
-        if let (Some(source), true) = (&statement.source, has_changes) {
+        if let Statement::Insert(insert) = statement
+            && let Some(source) = insert.source.as_deref().filter(|s| has_changes(s))
+        {
             let results = self.run_changes_of_with(source, parameters).await?;
-            let mut statement = statement.clone();
-            statement.source = Some(Box::new(results.query));
-            let change = Change::Insert(&statement);
+            let mut insert = insert.as_ref().clone();
+            insert.source = Some(Box::new(results.query));
+            let change = Change::Insert(&insert);
             return self.change_rows(change, results.state, parameters).await;
         }
         let state = self.planning_state();
-        self.change_rows(Change::Insert(statement), state, parameters)
-            .await
-    }
-
-    pub(in crate::session) async fn update(
-        &mut self,
-        statement: &ast::Statement,
-        parameters: &[Parameter],
-    ) -> Result<StatementResult> {
-        let state = self.planning_state();
-        self.change_rows(Change::Update(statement), state, parameters)
-            .await
-    }
-
-    pub(in crate::session) async fn delete(
-        &mut self,
-        statement: &ast::Delete,
-        parameters: &[Parameter],
-    ) -> Result<StatementResult> {
-        let state = self.planning_state();
-        self.change_rows(Change::Delete(statement), state, parameters)
+        self.change_rows(Change::of(statement)?, state, parameters)
             .await
     }
 
@@ -148,24 +141,27 @@ impl Session {
         Ok(text.is_valid(0).then(|| text.value(0).to_owned()))
     }
 
-    pub(in crate::session) async fn truncate(
-        &mut self,
-        names: &[String],
-    ) -> Result<StatementResult> {
-        let state = self.planning_state();
-        self.change_rows(Change::Truncate(names), state, &[]).await
-    }
-
     async fn change_rows(
         &mut self,
         change: Change<'_>,
         state: SessionState,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
+        let result = self.run_change(&change, &state, parameters).await?;
+        Ok(answer(&change, result))
+    }
+
+    /// Runs a change in the transaction of the running statement.
+    pub(super) async fn run_change(
+        &mut self,
+        change: &Change<'_>,
+        state: &SessionState,
+        parameters: &[Parameter],
+    ) -> Result<DmlResult> {
         let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
         let catalog = lookup(self.definitions());
         let dml = DmlContext {
-            state: &state,
+            state,
             planner: &SessionPlanner,
             catalog: &catalog,
             transaction: &mut transaction,
@@ -173,7 +169,7 @@ impl Session {
         };
         let result = change.run(dml).await;
         self.rows.put_back(transaction);
-        Ok(answer(&change, result?))
+        result
     }
 
     pub(in crate::session) async fn describe_dml(
@@ -287,7 +283,7 @@ impl Session {
     }
 }
 
-pub(super) fn lookup(
+fn lookup(
     snapshot: Arc<CatalogSnapshot>,
 ) -> impl Fn(&str) -> Option<Arc<CatalogObject>> + Send + Sync {
     move |name| snapshot.object(name).cloned()
