@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 
 use crate::error::{Error, Result};
 use crate::session::Parameter;
-use crate::session::threads::start_plan;
+use crate::session::threads::{physical_plan, start_plan};
 
 /// Turns a statement tree into a plan with the values of its parameters; the session's way.
 pub trait StatementPlanner: Send + Sync {
@@ -81,7 +81,7 @@ impl Planning<'_> {
             .planner
             .plan(self.state, statement, self.parameters)
             .await?;
-        Ok(self.state.create_physical_plan(&plan).await?)
+        physical_plan(self.state, &plan).await
     }
 
     /// Plans a query and starts it.
