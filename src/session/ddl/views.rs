@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 
-use super::super::parameters::placeholders;
+use super::super::parameters::{placeholders, undefined_parameter};
 use super::super::rowset::done;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, binding, planning, versions};
@@ -332,11 +332,8 @@ impl Session {
     async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
         let statement = planning::query_statement(query);
         if let Some(number) = placeholders(&statement)?.first() {
-            return Err(Error::new(
-                sqlstate::UNDEFINED_PARAMETER,
-                format!("there is no parameter ${number}"),
-            )
-            .detail("A view's query cannot have parameters."));
+            return Err(undefined_parameter(format!("${number}"))
+                .detail("A view's query cannot have parameters."));
         }
         let state = self.planning_state();
         let planned = planning::plan_statement(&state, statement.clone());

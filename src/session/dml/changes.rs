@@ -56,7 +56,12 @@ impl RowChanges {
     }
 
     /// Inserts rows; two with one key are an error.
-    pub fn insert(&mut self, target: &Target, layout: &TableLayout, rows: &RecordBatch) -> Result<()> {
+    pub fn insert(
+        &mut self,
+        target: &Target,
+        layout: &TableLayout,
+        rows: &RecordBatch,
+    ) -> Result<()> {
         let keys = layout.keys(rows)?;
         let values = layout.values(rows)?;
         for row in 0..rows.num_rows() {
@@ -75,7 +80,12 @@ impl RowChanges {
     }
 
     /// The layer that both make, after the check that new keys are free.
-    pub fn finish(mut self, view: &TablesView, target: &Target, layout: &TableLayout) -> Result<Layer> {
+    pub fn finish(
+        mut self,
+        view: &TablesView,
+        target: &Target,
+        layout: &TableLayout,
+    ) -> Result<Layer> {
         let fresh: Vec<&[u8]> = self
             .inserted
             .keys()

@@ -156,10 +156,7 @@ pub(super) fn returned_name(number: usize) -> String {
 }
 
 /// The state with the tables of [`returned_name`].
-pub(super) fn state_with_returned(
-    state: &SessionState,
-    tables: &[Rows],
-) -> Result<SessionState> {
+pub(super) fn state_with_returned(state: &SessionState, tables: &[Rows]) -> Result<SessionState> {
     let named = |(number, rows): (usize, &Rows)| (format!("returned_{number}"), rows.clone());
     let tables = tables.iter().enumerate().map(named);
     Ok(with_catalog(state, RETURNED_CATALOG, tables)?.build())

@@ -259,7 +259,9 @@ pub(super) async fn delete(dml: &mut DmlContext<'_>, statement: &ast::Delete) ->
         let batch = batch?;
         let (old, is_first) = rewrite.delete(dml.transaction.view(), &batch)?;
         dml.transaction.check_room(rewrite.changes.bytes)?;
-        rewrite.keep(&batch, &is_first, || Ok(filter_record_batch(&old, &is_first)?))?;
+        rewrite.keep(&batch, &is_first, || {
+            Ok(filter_record_batch(&old, &is_first)?)
+        })?;
     }
     rewrite.finish(dml).await
 }

@@ -19,7 +19,7 @@ use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::error::{Error, Result};
 use crate::log::tables::TableStore;
-use crate::session::parameters::{describe_query, placeholders, plan_with_values};
+use crate::session::parameters::{describe_query, plan_with_values, slots};
 use crate::session::rows::SharedRows;
 use crate::session::rowset::done;
 use crate::session::{
@@ -203,13 +203,10 @@ impl Session {
         state: SessionState,
         declared: &[Option<SqlType>],
     ) -> Result<StatementDescription> {
-        let used = placeholders(&statement)?.into_iter().max();
-        let count = used.unwrap_or(0).max(declared.len());
-        let mut types: Vec<Option<SqlType>> = declared.to_vec();
-        types.resize(count, None);
+        let mut types = slots(&statement, declared)?;
         let catalog = lookup(self.definitions());
         let mut transaction = Transaction::begin(&self.parts.tables)?;
-        let nulls = vec![Parameter::null(SqlType::Text)?; count];
+        let nulls = vec![Parameter::null(SqlType::Text)?; types.len()];
         let dml = DmlContext {
             state: &state,
             planner: &SessionPlanner,

@@ -38,11 +38,7 @@ impl Progress {
     }
 
     /// A query that changed rows becomes what it returned; without RETURNING it is gone.
-    fn replace(
-        &mut self,
-        mut cte: ast::Cte,
-        returned: Option<Rows>,
-    ) -> Result<()> {
+    fn replace(&mut self, mut cte: ast::Cte, returned: Option<Rows>) -> Result<()> {
         let Some(returned) = returned else {
             return Ok(());
         };
@@ -79,7 +75,9 @@ impl Session {
             }
             let state = state_with_returned(&self.planning_state(), &progress.tables)?;
             let change = change_of(&cte, progress.earlier())?;
-            let result = self.run_change(&Change::of(&change)?, &state, parameters).await;
+            let result = self
+                .run_change(&Change::of(&change)?, &state, parameters)
+                .await;
             self.rows.see(&view);
             progress.replace(cte, result?.returning)?;
         }
