@@ -7,7 +7,7 @@ use super::super::work::Action;
 use super::super::{Session, StatementResult};
 use super::listed;
 use crate::catalog::changes::CatalogChange;
-use crate::catalog::definition::{CatalogObject, Definition, Options};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options};
 use crate::catalog::snapshot::{kind_keyword, kind_name, options_of_mut, pipeline_of, undefined};
 use crate::checkpoint::relocate;
 use crate::dataflow::row_errors::OnRowError;
@@ -285,7 +285,7 @@ fn row_policy_is_fixed(view: &str, old: OnRowError, new: OnRowError) -> Error {
     ))
 }
 
-fn columns_mut(definition: &mut Definition) -> &mut [crate::catalog::definition::ColumnDefinition] {
+pub(super) fn columns_mut(definition: &mut Definition) -> &mut [ColumnDefinition] {
     match definition {
         Definition::Stream(d) => &mut d.columns,
         Definition::Table(d) => &mut d.columns,

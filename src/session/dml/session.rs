@@ -105,22 +105,28 @@ impl Session {
             .await
     }
 
-    /// The text of what a column's default gives now; `None` for NULL. 0A000 for one that differs
-    /// from row to row.
+    /// A column's default gives another value for each row, as `random()` does.
+    pub(in crate::session) fn default_differs_by_row(
+        &self,
+        column: &ColumnDefinition,
+    ) -> Result<bool> {
+        let Some(default) = &column.default else {
+            return Ok(false);
+        };
+        let state = self.planning_state();
+        let expression = state.create_logical_expr(default, &DFSchema::empty())?;
+        Ok(expression.is_volatile())
+    }
+
+    /// The text of what a column's default gives now; `None` for NULL or without a default.
     pub(in crate::session) async fn default_value_text(
         &mut self,
         column: &ColumnDefinition,
     ) -> Result<Option<String>> {
-        let state = self.planning_state();
-        if let Some(default) = &column.default {
-            let expression = state.create_logical_expr(default, &DFSchema::empty())?;
-            if expression.is_volatile() {
-                return Err(
-                    Error::unsupported("a value that differs from row to row cannot be added")
-                        .hint("Add the column without DEFAULT, UPDATE the rows, then say ALTER COLUMN … SET DEFAULT …."),
-                );
-            }
+        if column.default.is_none() {
+            return Ok(None);
         }
+        let state = self.planning_state();
         let mut transaction = Transaction::begin(&self.parts.tables)?;
         let catalog = lookup(self.definitions());
         let dml = DmlContext {
