@@ -138,8 +138,7 @@ impl Session {
             if !may_change_row_policy(old, new) {
                 return Err(row_policy_is_fixed(name, old, new));
             }
-            let columns = columns_mut(&mut changed.definition).iter_mut();
-            columns.for_each(|column| column.nullable |= new == OnRowError::Null);
+            follow_row_policy(&mut changed);
         }
         match &changed.definition {
             Definition::Stream(stream) => {
@@ -283,6 +282,14 @@ fn row_policy_is_fixed(view: &str, old: OnRowError, new: OnRowError) -> Error {
         quote_identifier(view),
         new.name()
     ))
+}
+
+/// Where a row's failing value is NULL, any column of the view may be.
+pub(super) fn follow_row_policy(object: &mut CatalogObject) {
+    if row_policy(object) == OnRowError::Null {
+        let columns = columns_mut(&mut object.definition).iter_mut();
+        columns.for_each(|column| column.nullable = true);
+    }
 }
 
 pub(super) fn columns_mut(definition: &mut Definition) -> &mut [ColumnDefinition] {
