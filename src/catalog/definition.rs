@@ -234,6 +234,17 @@ pub enum Definition {
     Sink(SinkDefinition),
 }
 
+impl Definition {
+    /// The relation's rows lie in the database's own log.
+    pub fn is_logged(&self) -> bool {
+        match self {
+            Self::Stream(stream) => matches!(stream.connector.as_deref(), None | Some("socket")),
+            Self::Table(_) => true,
+            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) => false,
+        }
+    }
+}
+
 /// A named object of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogObject {

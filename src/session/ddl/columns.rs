@@ -157,7 +157,7 @@ impl Session {
         let missing = self.default_text(column).await?;
         let name = changed.name.clone();
         changed.add_column(column.clone(), missing.clone())?;
-        let is_logged = stored_in_log(&changed.definition);
+        let is_logged = changed.definition.is_logged();
         if !column.nullable && missing.is_none() && is_logged && self.has_row(&name, None).await? {
             return Err(contains_nulls(&column.name, &name));
         }
@@ -231,7 +231,7 @@ impl Session {
                 format!("column \"{name}\" is in a primary key"),
             ));
         }
-        let is_logged = stored_in_log(&object.definition);
+        let is_logged = object.definition.is_logged();
         if !nullable && is_logged && self.has_row(&object.name, Some(name)).await? {
             return Err(contains_nulls(name, &object.name));
         }
@@ -276,15 +276,6 @@ impl Session {
         let (_, rows) = self.start_query(&query, &[]).await?;
         let batches: Vec<_> = rows.try_collect().await?;
         Ok(batches.iter().any(|b| b.num_rows() > 0))
-    }
-}
-
-/// The rows of the relation lie in the database's own log.
-fn stored_in_log(definition: &Definition) -> bool {
-    match definition {
-        Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),
-        Definition::Table(_) => true,
-        _ => false,
     }
 }
 

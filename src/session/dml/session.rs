@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 
 use super::has_changes;
+use super::plan::Planning;
 use super::values::{Cell, cells_to_arrays};
 use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
@@ -127,17 +128,12 @@ impl Session {
             return Ok(None);
         }
         let state = self.planning_state();
-        let mut transaction = Transaction::begin(&self.parts.tables)?;
-        let catalog = lookup(self.definitions());
-        let dml = DmlContext {
+        let planning = Planning {
             state: &state,
             planner: &SessionPlanner,
-            catalog: &catalog,
-            transaction: &mut transaction,
             parameters: &[],
         };
-        let cells = vec![vec![Cell::Default]];
-        let arrays = cells_to_arrays(&dml.planning(), &[column], cells).await?;
+        let arrays = cells_to_arrays(&planning, &[column], vec![vec![Cell::Default]]).await?;
         let values = arrays
             .first()
             .ok_or_else(|| Error::internal("a default that gives no value"))?;
