@@ -23,7 +23,7 @@ pub(super) async fn bind_text(
     text: &str,
     columns_meant: &BTreeMap<String, usize>,
 ) -> Result<LogicalPlan> {
-    let query = planning::query_statement(&planning::parse_query(text)?);
+    let query = planning::query_statement(&*planning::parse_query(text)?);
     let bound = versions::meaning(columns_meant, bind(state, query, &[]));
     Ok(bound.await?.0)
 }
