@@ -1,6 +1,6 @@
 //! Changes of rows through a session: parameters, blocks, savepoints, COPY, several sessions.
 
-use datafusion::arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::array::{Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
