@@ -46,6 +46,19 @@ pub struct ColumnDefinition {
 }
 
 impl ColumnDefinition {
+    /// A column of which nothing is said but its name and type; it may be NULL.
+    pub fn new(name: impl Into<String>, sql_type: SqlType) -> Self {
+        Self {
+            name: name.into(),
+            sql_type,
+            nullable: true,
+            default: None,
+            metadata_from: None,
+            comment: None,
+            text_type: None,
+        }
+    }
+
     /// Its type as PostgreSQL's `format_type` writes it.
     pub fn type_name(&self) -> String {
         match self.text_type {
@@ -219,6 +232,17 @@ pub enum Definition {
     View(ViewDefinition),
     /// delivery of changes
     Sink(SinkDefinition),
+}
+
+impl Definition {
+    /// The relation's rows lie in the database's own log.
+    pub fn is_logged(&self) -> bool {
+        match self {
+            Self::Stream(stream) => matches!(stream.connector.as_deref(), None | Some("socket")),
+            Self::Table(_) => true,
+            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) => false,
+        }
+    }
 }
 
 /// A named object of the catalog.

@@ -18,6 +18,8 @@ pub mod definition;
 mod file;
 pub mod history;
 pub mod pg_catalog;
+#[cfg(test)]
+pub(crate) mod samples;
 mod secrets;
 pub mod shape;
 pub mod snapshot;

@@ -49,6 +49,19 @@ pub struct StoredColumn {
     pub definition: ColumnDefinition,
 }
 
+impl StoredColumn {
+    /// A column under its own name; rows stored before it hold NULL.
+    pub fn new(column: &ColumnDefinition) -> Self {
+        Self {
+            name: column.name.clone(),
+            dropped: false,
+            missing: None,
+            sent_as: None,
+            definition: column.clone(),
+        }
+    }
+}
+
 /// A relation's columns at an earlier time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Version {
@@ -67,14 +80,7 @@ impl Shape {
         if self.is_original() {
             self.original = columns.len();
             self.shown = (0..columns.len()).collect();
-            let stored = |column: &ColumnDefinition| StoredColumn {
-                name: column.name.clone(),
-                dropped: false,
-                missing: None,
-                sent_as: None,
-                definition: column.clone(),
-            };
-            self.stored = columns.iter().map(stored).collect();
+            self.stored = columns.iter().map(StoredColumn::new).collect();
         }
         self.versions.push(Version {
             columns: columns.to_vec(),
@@ -171,14 +177,7 @@ impl CatalogObject {
         if let Some(shape) = self.shape() {
             return shape.stored.clone();
         }
-        let stored = |column: &ColumnDefinition| StoredColumn {
-            name: column.name.clone(),
-            dropped: false,
-            missing: None,
-            sent_as: None,
-            definition: column.clone(),
-        };
-        self.columns().iter().map(stored).collect()
+        self.columns().iter().map(StoredColumn::new).collect()
     }
 
     /// How many of the stored columns were there at the creation.
@@ -246,23 +245,13 @@ impl CatalogObject {
 
     /// `ADD COLUMN`; rows that are there hold `missing` (text form; `None`: NULL).
     pub fn add_column(&mut self, column: ColumnDefinition, missing: Option<String>) -> Result<()> {
-        if self.columns().iter().any(|c| c.name == column.name) {
-            return Err(Error::new(
-                sqlstate::DUPLICATE_COLUMN,
-                format!(
-                    "column \"{}\" of relation \"{}\" already exists",
-                    column.name, self.name
-                ),
-            ));
-        }
+        self.require_unused(&column.name)?;
         let (columns, shape) = self.alterable()?;
         shape.shown.push(shape.stored.len());
         shape.stored.push(StoredColumn {
             name: shape.unused_name(&column.name),
-            dropped: false,
             missing,
-            sent_as: None,
-            definition: column.clone(),
+            ..StoredColumn::new(&column)
         });
         columns.push(column);
         Ok(())
@@ -286,15 +275,7 @@ impl CatalogObject {
         sent_as: Option<String>,
     ) -> Result<()> {
         let at = self.column_named(name)?;
-        if self.columns().iter().any(|c| c.name == new_name) {
-            return Err(Error::new(
-                sqlstate::DUPLICATE_COLUMN,
-                format!(
-                    "column \"{new_name}\" of relation \"{}\" already exists",
-                    self.name
-                ),
-            ));
-        }
+        self.require_unused(new_name)?;
         let (columns, shape) = self.alterable()?;
         columns[at].name = new_name.to_owned();
         let stored = shape.shown[at];
@@ -333,6 +314,20 @@ impl CatalogObject {
         })
     }
 
+    /// 42701 if a column of this name is there.
+    fn require_unused(&self, name: &str) -> Result<()> {
+        if self.columns().iter().all(|c| c.name != name) {
+            return Ok(());
+        }
+        Err(Error::new(
+            sqlstate::DUPLICATE_COLUMN,
+            format!(
+                "column \"{name}\" of relation \"{}\" already exists",
+                self.name
+            ),
+        ))
+    }
+
     /// Columns and shape, with the present state kept as a version.
     fn alterable(&mut self) -> Result<(&mut Vec<ColumnDefinition>, &mut Shape)> {
         let name = self.name.clone();
@@ -355,34 +350,17 @@ fn unsayable(at: usize, stored: &StoredColumn) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::definition::TableDefinition;
+    use super::super::samples::{column, object};
     use super::*;
-    use crate::types::SqlType;
-
-    fn column(name: &str) -> ColumnDefinition {
-        ColumnDefinition {
-            name: name.to_owned(),
-            sql_type: SqlType::BigInt,
-            nullable: true,
-            default: None,
-            metadata_from: None,
-            comment: None,
-            text_type: None,
-        }
-    }
 
     fn table() -> CatalogObject {
-        CatalogObject {
-            name: "t".to_owned(),
-            oid: 20_000,
-            created_at_us: 0,
-            comment: None,
-            definition: Definition::Table(TableDefinition {
-                columns: vec![column("a"), column("b")],
-                primary_key: vec!["a".to_owned()],
-                options: Default::default(),
-                shape: Shape::default(),
-            }),
-        }
+        let definition = Definition::Table(TableDefinition {
+            columns: vec![column("a"), column("b")],
+            primary_key: vec!["a".to_owned()],
+            options: Default::default(),
+            shape: Shape::default(),
+        });
+        object(20_000, "t", definition)
     }
 
     fn names(object: &CatalogObject) -> Vec<&str> {

@@ -127,7 +127,6 @@ impl CatalogSnapshot {
         }
     }
 
-    /// The object of a kind and name, or the error that PostgreSQL gives (42P01, 42809).
     /// The object as it is now; 40001 if it was dropped or replaced by a namesake.
     pub fn require_same(&self, object: &CatalogObject) -> Result<&Arc<CatalogObject>> {
         let found = self.object(&object.name);
@@ -140,6 +139,7 @@ impl CatalogSnapshot {
         })
     }
 
+    /// The object of a kind and name, or the error that PostgreSQL gives (42P01, 42809).
     pub fn require(&self, kind: ObjectKind, name: &str) -> Result<&Arc<CatalogObject>> {
         let object = self.object(name).ok_or_else(|| undefined(kind, name))?;
         if kind_of(&object.definition) != kind {

@@ -1,6 +1,5 @@
 //! Tests of persistence, conflicts, dependencies and the coupled commit.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
@@ -9,56 +8,19 @@ use super::definition::*;
 use super::*;
 use crate::clock::ManualClock;
 use crate::error::ErrorKind;
-use crate::types::SqlType;
-
-fn column(name: &str) -> ColumnDefinition {
-    ColumnDefinition {
-        name: name.to_owned(),
-        sql_type: SqlType::BigInt,
-        nullable: true,
-        default: None,
-        metadata_from: None,
-        comment: None,
-        text_type: None,
-    }
-}
-
-fn object(oid: u32, name: &str, definition: Definition) -> Arc<CatalogObject> {
-    Arc::new(CatalogObject {
-        name: name.to_owned(),
-        oid,
-        created_at_us: 7,
-        comment: None,
-        definition,
-    })
-}
 
 fn stream(oid: u32, name: &str) -> Arc<CatalogObject> {
-    object(
-        oid,
-        name,
-        Definition::Stream(StreamDefinition {
-            columns: vec![column("a"), column("b")],
-            watermark: None,
-            expectations: Vec::new(),
-            connector: None,
-            options: BTreeMap::new(),
-            shape: Default::default(),
-        }),
-    )
+    Arc::new(samples::stream(oid, name, &["a", "b"]))
 }
 
 fn view(oid: u32, name: &str, reads: &[&str]) -> Arc<CatalogObject> {
-    object(
-        oid,
-        name,
-        Definition::View(ViewDefinition {
-            query: "SELECT 1".to_owned(),
-            columns: vec![column("a")],
-            depends_on: reads.iter().map(|r| (*r).to_owned()).collect(),
-            versions: Default::default(),
-        }),
-    )
+    let definition = Definition::View(ViewDefinition {
+        query: "SELECT 1".to_owned(),
+        columns: vec![samples::column("a")],
+        depends_on: reads.iter().map(|r| (*r).to_owned()).collect(),
+        versions: Default::default(),
+    });
+    Arc::new(samples::object(oid, name, definition))
 }
 
 fn open(dir: &std::path::Path) -> Result<Arc<Catalog>> {

@@ -268,8 +268,7 @@ mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 
     use super::*;
-    use crate::catalog::definition::{ColumnDefinition, StreamDefinition};
-    use crate::types::SqlType;
+    use crate::catalog::samples;
 
     fn schema() -> SchemaRef {
         Arc::new(Schema::new(vec![
@@ -289,30 +288,8 @@ mod tests {
     }
 
     fn reader() -> Arc<StoredReader> {
-        let column = |name: &str| ColumnDefinition {
-            name: name.to_owned(),
-            sql_type: SqlType::BigInt,
-            nullable: true,
-            default: None,
-            metadata_from: None,
-            comment: None,
-            text_type: None,
-        };
-        let object = CatalogObject {
-            name: "s".to_owned(),
-            oid: 20_000,
-            created_at_us: 0,
-            comment: None,
-            definition: Definition::Stream(StreamDefinition {
-                columns: vec![column("a"), column("b")],
-                watermark: None,
-                expectations: Vec::new(),
-                connector: None,
-                options: Default::default(),
-                shape: Default::default(),
-            }),
-        };
-        Arc::new(StoredReader::new(&object).unwrap())
+        let stream = samples::stream(20_000, "s", &["a", "b"]);
+        Arc::new(StoredReader::new(&stream).unwrap())
     }
 
     async fn gather(commits: Vec<ChangeBatch>, projection: Vec<usize>) -> Vec<ChangeBatch> {

@@ -281,8 +281,8 @@ fn schema(error: &SchemaError) -> Error {
             valid_fields,
         } => {
             let is_known = |relation: &datafusion::common::TableReference| {
-                let tables = valid_fields.iter().filter_map(|c| c.relation.as_ref());
-                tables.into_iter().any(|r| r.table() == relation.table())
+                let mut tables = valid_fields.iter().filter_map(|c| c.relation.as_ref());
+                tables.any(|r| r.table() == relation.table())
             };
             let name = match &field.relation {
                 Some(relation) if !is_known(relation) => {
@@ -363,7 +363,6 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(rest.split_once(after).map_or(rest, |(inner, _)| inner))
 }
 
-/// Failed conversions of values, in Arrow's words.
 /// What the engine's regular expressions say of one that they cannot read.
 fn invalid_regex(text: &str) -> Option<Error> {
     if !text.contains("regex parse error") {
@@ -388,6 +387,7 @@ fn invalid_regex(text: &str) -> Option<Error> {
     ))
 }
 
+/// Failed conversions of values, in Arrow's words.
 fn from_value_text(text: &str) -> Error {
     let invalid = |type_name: &str, value: &str| {
         let state = match type_name {

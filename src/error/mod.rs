@@ -47,7 +47,7 @@ struct ErrorBody {
 }
 
 /// What of a relation an error is about, for drivers that tell errors apart by it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// Relation.
     pub table: String,
@@ -55,6 +55,26 @@ pub struct Subject {
     pub column: Option<String>,
     /// Constraint, such as `t_pkey`.
     pub constraint: Option<String>,
+}
+
+impl Subject {
+    /// A column of a relation.
+    pub fn column(table: &str, column: &str) -> Self {
+        Self {
+            table: table.to_owned(),
+            column: Some(column.to_owned()),
+            constraint: None,
+        }
+    }
+
+    /// A constraint of a relation.
+    pub fn constraint(table: &str, constraint: &str) -> Self {
+        Self {
+            table: table.to_owned(),
+            column: None,
+            constraint: Some(constraint.to_owned()),
+        }
+    }
 }
 
 impl Error {

@@ -125,20 +125,7 @@ mod tests {
     use datafusion::arrow::datatypes::Int64Type;
 
     use super::*;
-    use crate::catalog::definition::{ColumnDefinition, Definition, StreamDefinition};
-    use crate::types::SqlType;
-
-    fn column(name: &str) -> ColumnDefinition {
-        ColumnDefinition {
-            name: name.to_owned(),
-            sql_type: SqlType::BigInt,
-            nullable: true,
-            default: None,
-            metadata_from: None,
-            comment: None,
-            text_type: None,
-        }
-    }
+    use crate::catalog::samples::{column, stream};
 
     fn changes(object: &CatalogObject, values: &[i64]) -> ChangeBatch {
         let columns: Vec<ArrayRef> = values
@@ -150,20 +137,7 @@ mod tests {
 
     #[test]
     fn frames_of_all_times_are_read_by_their_stored_names() {
-        let mut s = CatalogObject {
-            name: "s".to_owned(),
-            oid: 20_000,
-            created_at_us: 0,
-            comment: None,
-            definition: Definition::Stream(StreamDefinition {
-                columns: vec![column("a"), column("b")],
-                watermark: None,
-                expectations: Vec::new(),
-                connector: None,
-                options: Default::default(),
-                shape: Default::default(),
-            }),
-        };
+        let mut s = stream(20_000, "s", &["a", "b"]);
         let first = StoredWriter::new(&s).stored(&changes(&s, &[1, 2])).unwrap();
         s.add_column(column("c"), Some("7".to_owned())).unwrap();
         s.drop_column("a").unwrap();

@@ -13,7 +13,6 @@ use super::connection::Connection;
 use super::copy::{Decoder, Encoder};
 use super::frontend::FrontendMessage;
 use super::port::SessionPort;
-use super::rows::detached;
 use super::wire::{FLUSH_BYTES, WireResult};
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 use crate::session::CopyIn;
@@ -89,7 +88,7 @@ where
         &mut self,
         statement: &CopyStatement,
         schema: SchemaRef,
-        stream: BoxStream<'static, Result<RecordBatch>>,
+        mut stream: BoxStream<'static, Result<RecordBatch>>,
     ) -> WireResult<()> {
         let types = WireType::of_schema(&schema)?;
         let settings = self.output_settings();
@@ -105,7 +104,6 @@ where
                 formats.len() as i16,
                 formats,
             )))?;
-        let mut stream = detached(stream);
         let encoder = Encoder::new(statement, &schema)?;
         // The binary header goes with the first row, or with the end, as from PostgreSQL.
         let mut is_started = statement.format != CopyFormat::Binary;

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast;
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery::{
@@ -25,7 +25,7 @@ use super::port::SessionPort;
 use super::rows::{RowSource, row_description};
 use super::wire::WireResult;
 use crate::error::{Error, Result, sqlstate};
-use crate::session::{Parameter, StatementResult, TransactionStatus};
+use crate::session::{Parameter, StatementResult, TransactionStatus, placeholder};
 use crate::sql::statement::Statement;
 use crate::types::SqlType;
 use crate::values::types::WireType;
@@ -344,6 +344,8 @@ fn description(prepared: &Prepared, formats: &[Format]) -> Message {
 
 /// `unknown`: a client that leaves the type to the server.
 const UNKNOWN: u32 = 705;
+/// `oid`, held as `bigint`.
+const OID: u32 = 26;
 /// `oid[]`, held as `bigint[]`.
 const OID_ARRAY: u32 = 1028;
 
@@ -364,54 +366,46 @@ fn declared_types(oids: &[u32]) -> Result<Vec<Option<SqlType>>> {
 }
 
 /// The OIDs of ParameterDescription: a declared one is told back as it was declared, then a cast
-/// to a catalog type where the parameter stands (`casts`, by number from 1), then its SQL type's.
+/// to a catalog type where the parameter stands (`casts`, by index), then its SQL type's.
 fn wire_oids(declared: &[u32], types: &[SqlType], casts: &BTreeMap<usize, u32>) -> Vec<u32> {
     types
         .iter()
         .enumerate()
-        .map(
-            |(i, sql_type)| match (declared.get(i), casts.get(&(i + 1))) {
-                (Some(oid), _) if !matches!(*oid, 0 | UNKNOWN) => *oid,
-                (_, Some(oid)) => *oid,
-                _ => sql_type.pg_oid(),
-            },
-        )
+        .map(|(i, sql_type)| match (declared.get(i), casts.get(&i)) {
+            (Some(oid), _) if !matches!(*oid, 0 | UNKNOWN) => *oid,
+            (_, Some(oid)) => *oid,
+            _ => sql_type.pg_oid(),
+        })
         .collect()
 }
 
 /// Parameters that are cast to `oid` or `oid[]`: drivers send these in their own binary form,
 /// though they are held as `bigint`.
 fn cast_oids(statement: &Statement) -> BTreeMap<usize, u32> {
-    struct Casts(BTreeMap<usize, u32>);
-    impl Visitor for Casts {
-        type Break = ();
-        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
-            if let ast::Expr::Cast {
-                expr, data_type, ..
-            } = expr
-                && let ast::Expr::Value(value) = expr.as_ref()
-                && let ast::Value::Placeholder(id) = &value.value
-                && let Some(Ok(number)) = id.strip_prefix('$').map(str::parse)
-            {
-                match data_type.to_string().to_lowercase().as_str() {
-                    "oid" | "pg_catalog.oid" => self.0.insert(number, 26),
-                    "oid[]" | "pg_catalog.oid[]" => self.0.insert(number, OID_ARRAY),
-                    _ => None,
-                };
-            }
-            ControlFlow::Continue(())
+    let mut casts = BTreeMap::new();
+    let mut note = |expr: &ast::Expr| {
+        if let ast::Expr::Cast {
+            expr, data_type, ..
+        } = expr
+            && let Some(index) = placeholder(expr)
+        {
+            match data_type.to_string().to_lowercase().as_str() {
+                "oid" | "pg_catalog.oid" => casts.insert(index, OID),
+                "oid[]" | "pg_catalog.oid[]" => casts.insert(index, OID_ARRAY),
+                _ => None,
+            };
         }
-    }
-    let mut casts = Casts(BTreeMap::new());
-    let visited = match statement {
-        Statement::Query(query) => query.visit(&mut casts),
-        Statement::Insert(insert) => insert.visit(&mut casts),
-        Statement::Update(update) => update.visit(&mut casts),
-        Statement::Delete(delete) => delete.visit(&mut casts),
+        ControlFlow::<()>::Continue(())
+    };
+    let walked = match statement {
+        Statement::Query(query) => ast::visit_expressions(query, &mut note),
+        Statement::Insert(insert) => ast::visit_expressions(insert, &mut note),
+        Statement::Update(update) => ast::visit_expressions(update, &mut note),
+        Statement::Delete(delete) => ast::visit_expressions(delete, &mut note),
         _ => ControlFlow::Continue(()),
     };
-    debug_assert!(visited.is_continue(), "the visitor never breaks");
-    casts.0
+    assert!(walked.is_continue(), "the search never stops early");
+    casts
 }
 
 fn bound_parameters(prepared: &Prepared, bind: &Bind) -> Result<Vec<Parameter>> {

@@ -14,12 +14,10 @@ use futures::stream::BoxStream;
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::wire::{FLUSH_BYTES, Wire, WireResult, panic_error};
-use crate::error::{Error, ErrorKind, Result, sqlstate};
+use super::wire::{FLUSH_BYTES, Wire, WireResult};
+use crate::error::{Error, Result, sqlstate};
 use crate::values::types::WireType;
 use crate::values::{Format, OutputSettings, RowEncoder};
 
@@ -56,7 +54,7 @@ impl RowSource {
         Ok(Self {
             types: WireType::of_schema(&schema)?,
             schema,
-            stream: detached(stream),
+            stream,
             pending: None,
             ended: false,
             tag,
@@ -168,44 +166,6 @@ impl RowSource {
             }
         }
         Ok(None)
-    }
-}
-
-/// Runs a query in a task of its own, one batch ahead: a batch that takes long to compute does not
-/// keep its connection from seeing a cancel request. Dropped, it ends the task.
-pub(super) fn detached(
-    mut stream: BoxStream<'static, Result<RecordBatch>>,
-) -> BoxStream<'static, Result<RecordBatch>> {
-    let (sender, receiver) = mpsc::channel(1);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        while let Some(batch) = stream.next().await {
-            if sender.send(batch).await.is_err() {
-                break;
-            }
-        }
-    });
-    futures::stream::unfold((receiver, tasks), |(mut receiver, mut tasks)| async {
-        if let Some(batch) = receiver.recv().await {
-            return Some((batch, (receiver, tasks)));
-        }
-        // The sender is gone: at the end, or because the query broke down.
-        match tasks.join_next().await? {
-            Ok(()) => None,
-            Err(failure) => Some((Err(task_error(failure)), (receiver, tasks))),
-        }
-    })
-    .boxed()
-}
-
-fn task_error(failure: JoinError) -> Error {
-    match failure.try_into_panic() {
-        Ok(panic) => panic_error(panic.as_ref()),
-        Err(_) => Error::with_kind(
-            ErrorKind::Cancelled,
-            sqlstate::ADMIN_SHUTDOWN,
-            "the query was stopped",
-        ),
     }
 }
 

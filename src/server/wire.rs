@@ -358,7 +358,7 @@ fn terminated_error() -> Error {
 }
 
 /// A panic's answer to the client; the log has its text.
-pub(super) fn panic_error(panic: &(dyn std::any::Any + Send)) -> Error {
+fn panic_error(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())

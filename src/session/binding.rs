@@ -7,10 +7,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast;
 
 use super::rows::SharedRows;
 use super::scope::StatementScope;
 use super::{planning, versions};
+use crate::catalog::definition::ColumnDefinition;
 use crate::database::DatabaseParts;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
@@ -21,12 +23,23 @@ pub(super) async fn bind_text(
     text: &str,
     columns_meant: &BTreeMap<String, usize>,
 ) -> Result<LogicalPlan> {
-    let query = planning::parse_query(text)?;
-    let planned = planning::plan_statement(state, planning::query_statement(&query));
-    let plan = versions::binding(versions::meaning(columns_meant, planned)).await?;
+    let query = planning::query_statement(&*planning::parse_query(text)?);
+    let bound = versions::meaning(columns_meant, bind(state, query, &[]));
+    Ok(bound.await?.0)
+}
+
+/// Binds a query that is created now, under these names of its columns if there are any; and what
+/// its columns are.
+pub(super) async fn bind(
+    state: &SessionState,
+    query: ast::Statement,
+    names: &[String],
+) -> Result<(LogicalPlan, Vec<ColumnDefinition>)> {
+    let plan = versions::binding(planning::plan_statement(state, query)).await?;
     let plan = planning::analyzed(state, plan)?;
-    let columns = planning::columns_of(&plan, &[])?;
-    versions::in_scan_names(planning::with_columns(plan, &columns)?)
+    let columns = planning::columns_of(&plan, names)?;
+    let plan = versions::in_scan_names(planning::with_columns(plan, &columns)?)?;
+    Ok((plan, columns))
 }
 
 /// The text to store for a query whose columns the view renames: the names become part of it.

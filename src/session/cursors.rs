@@ -158,15 +158,18 @@ impl Session {
         })
     }
 
+    /// How long FETCH and MOVE wait for the rows of a subscription.
+    fn patience(&self) -> Duration {
+        let timeout = self.settings.duration("tidemill.fetch_timeout");
+        timeout.unwrap_or(Duration::ZERO)
+    }
+
     pub(super) async fn fetch(
         &mut self,
         name: &str,
         count: Option<u64>,
     ) -> Result<StatementResult> {
-        let patience = self
-            .settings
-            .duration("tidemill.fetch_timeout")
-            .unwrap_or(Duration::ZERO);
+        let patience = self.patience();
         let wanted = count.unwrap_or(u64::MAX);
         let cursor = self.cursor(name)?;
         cursor.fill(wanted, patience).await?;
@@ -186,10 +189,7 @@ impl Session {
         name: &str,
         count: Option<u64>,
     ) -> Result<StatementResult> {
-        let patience = self
-            .settings
-            .duration("tidemill.fetch_timeout")
-            .unwrap_or(Duration::ZERO);
+        let patience = self.patience();
         let cursor = self.cursor(name)?;
         let mut left = count.unwrap_or(u64::MAX);
         let mut moved = 0;

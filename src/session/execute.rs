@@ -33,10 +33,10 @@ impl Session {
         // Boxed: what plans and runs queries is large, and all of it would be in one frame.
         match statement {
             Statement::Query(query) => Box::pin(self.query(query, parameters)).await,
-            Statement::Insert(insert) => Box::pin(self.insert(insert, parameters)).await,
-            Statement::Update(update) => Box::pin(self.update(update, parameters)).await,
-            Statement::Delete(delete) => Box::pin(self.delete(delete, parameters)).await,
-            Statement::Truncate(names) => self.truncate(names).await,
+            Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Truncate(_) => Box::pin(self.change(statement, parameters)).await,
             Statement::Copy(copy) => self.copy(copy).await,
             Statement::Explain(explained) => self.explain(explained, parameters).await,
             Statement::Subscribe(subscribe) => self.subscribe(subscribe).await,

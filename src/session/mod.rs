@@ -55,6 +55,7 @@ use crate::sql::statement::{CopyStatement, Statement};
 use crate::types::SqlType;
 
 pub use parameters::Parameter;
+pub(crate) use parameters::placeholder;
 
 /// `I`, `T` or `E` in ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //! parameter stands, by PostgreSQL's rules, and text where nothing tells.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -102,7 +103,7 @@ impl Typed {
         }
         let values = self.order.iter().map(|index| {
             let value = parameters.get(*index);
-            let value = value.ok_or_else(|| undefined_parameter(index + 1))?;
+            let value = value.ok_or_else(|| undefined_parameter(format!("${}", index + 1)))?;
             Ok(value.with_metadata())
         });
         let values = values.collect::<Result<Vec<_>>>()?;
@@ -143,10 +144,7 @@ pub(super) async fn describe_query(
     statement: ast::Statement,
     declared: &[Option<SqlType>],
 ) -> Result<(Vec<SqlType>, SchemaRef)> {
-    let used = placeholders(&statement)?.into_iter().max();
-    let count = used.unwrap_or(0).max(declared.len());
-    let mut types: Vec<Option<SqlType>> = declared.to_vec();
-    types.resize(count, None);
+    let mut types = slots(&statement, declared)?;
     take_cast_types(&statement, &mut types);
     take_limit_types(&statement, &mut types);
     let mut probe = statement.clone();
@@ -167,6 +165,17 @@ pub(super) async fn describe_query(
         false => plan_with_values(state, statement, &nulls).await?,
     };
     Ok((types, output_schema(&analyzed(state, plan)?)))
+}
+
+/// A place for the type of each parameter that is declared or used, with the declared ones in it.
+pub(super) fn slots(
+    statement: &ast::Statement,
+    declared: &[Option<SqlType>],
+) -> Result<Vec<Option<SqlType>>> {
+    let used = placeholders(statement)?.into_iter().max();
+    let mut types = declared.to_vec();
+    types.resize(used.unwrap_or(0).max(declared.len()), None);
+    Ok(types)
 }
 
 /// Plans a statement some of whose parameters have no type; one that cannot be planned so is tried
@@ -259,7 +268,7 @@ fn set_parameters(statement: &mut ast::Statement, types: &[Option<SqlType>]) -> 
 }
 
 /// The 0-based number of a parameter that stands alone.
-fn placeholder(expr: &ast::Expr) -> Option<usize> {
+pub(crate) fn placeholder(expr: &ast::Expr) -> Option<usize> {
     match expr {
         ast::Expr::Nested(inner) => placeholder(inner),
         ast::Expr::Value(value) => match &value.value {
@@ -369,22 +378,18 @@ fn renumber(statement: &mut ast::Statement, order: &[usize]) {
 }
 
 /// `$n` to its 0-based index.
-fn parameter_index(id: &str) -> Result<usize> {
+pub(super) fn parameter_index(id: &str) -> Result<usize> {
     id.strip_prefix('$')
         .and_then(|digits| digits.parse::<usize>().ok())
         .and_then(|number| number.checked_sub(1))
-        .ok_or_else(|| {
-            Error::new(
-                sqlstate::UNDEFINED_PARAMETER,
-                format!("there is no parameter {id}"),
-            )
-        })
+        .ok_or_else(|| undefined_parameter(id))
 }
 
-fn undefined_parameter(number: usize) -> Error {
+/// 42P02; `id` as it is written, such as `$1`.
+pub(super) fn undefined_parameter(id: impl Display) -> Error {
     Error::new(
         sqlstate::UNDEFINED_PARAMETER,
-        format!("there is no parameter ${number}"),
+        format!("there is no parameter {id}"),
     )
 }
 

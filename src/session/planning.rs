@@ -1,8 +1,6 @@
-//! Statements' trees to DataFusion's plans, with `$n` parameters.
+//! Statements' trees to DataFusion's plans, and the columns that plans give.
 //!
-//! A parameter whose type is known (declared by the client, or that of the value at hand) is
-//! planned as `CAST($n AS type)`, so that overloaded functions and operators resolve as they would
-//! for a column of that type; the value takes its place afterwards.
+//! Absent: values of `$n`, which `parameters.rs` puts into plans.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -104,13 +102,9 @@ pub(super) fn columns_of(plan: &LogicalPlan, names: &[String]) -> Result<Vec<Col
             .hint("Cast it to a type that can, such as text.")
         })?;
         columns.push(ColumnDefinition {
-            name,
-            sql_type,
             nullable: field.is_nullable(),
-            default: None,
-            metadata_from: None,
-            comment: None,
             text_type: TextType::from_field(field).filter(|_| field.data_type() == &DataType::Utf8),
+            ..ColumnDefinition::new(name, sql_type)
         });
     }
     Ok(columns)

@@ -28,7 +28,7 @@ pub(super) async fn start(
 ) -> Result<(SchemaRef, RowStream)> {
     let plan = planning::analyzed(state, plan.clone())?;
     let schema = planning::output_schema(&plan);
-    let physical = state.create_physical_plan(&plan).await?;
+    let physical = threads::physical_plan(state, &plan).await?;
     let rows = threads::start_plan(state, physical)?;
     let wanted = schema.clone();
     let rows = rows
@@ -137,7 +137,7 @@ impl Session {
         }
         let state = self.planning_state();
         let plan = plan_with_values(&state, statement.as_ref().clone(), parameters).await?;
-        let physical = state.create_physical_plan(&plan).await?;
+        let physical = threads::physical_plan(&state, &plan).await?;
         let text = if *analyze {
             let rows = threads::start_plan(&state, physical.clone())?;
             rows.try_for_each(|_| async { Ok(()) }).await?;

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::view::ViewTable;
 use datafusion::catalog::{SchemaProvider, Session as PlanningSession, TableProvider};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
@@ -82,29 +83,12 @@ impl PublicSchema {
                     .table_provider(&parts, object)
                     .map_err(planning::external)
             }
-            Definition::View(view) => {
-                let state = self.session_state()?;
-                // Boxed: a view may read a view, and so on.
-                let plan = Box::pin(planning::plan_view_query(&state, &view.query, object))
-                    .await
-                    .map_err(planning::external)?;
-                Ok(Arc::new(datafusion::catalog::view::ViewTable::new(
-                    plan,
-                    Some(view.query.clone()),
-                )))
-            }
+            Definition::View(view) => self.computed(object, &view.query).await,
             // Created by this very transaction, it has no rows yet: what it will hold is computed.
             Definition::MaterializedView(view)
                 if !versions::is_binding() && !self.is_committed(object)? =>
             {
-                let state = self.session_state()?;
-                let plan = Box::pin(planning::plan_view_query(&state, &view.query, object))
-                    .await
-                    .map_err(planning::external)?;
-                Ok(Arc::new(datafusion::catalog::view::ViewTable::new(
-                    plan,
-                    Some(view.query.clone()),
-                )))
+                self.computed(object, &view.query).await
             }
             Definition::MaterializedView(_) => Ok(Arc::new(Relation {
                 object: object.clone(),
@@ -121,6 +105,20 @@ impl PublicSchema {
                 format!("cannot read sink \"{}\"", object.name),
             ))),
         }
+    }
+
+    /// A view whose rows are computed when they are read.
+    async fn computed(
+        &self,
+        view: &CatalogObject,
+        query: &str,
+    ) -> PlanResult<Arc<dyn TableProvider>> {
+        let state = self.session_state()?;
+        // Boxed: a view may read a view, and so on.
+        let plan = Box::pin(planning::plan_view_query(&state, query, view))
+            .await
+            .map_err(planning::external)?;
+        Ok(Arc::new(ViewTable::new(plan, Some(query.to_owned()))))
     }
 
     fn is_committed(&self, object: &CatalogObject) -> PlanResult<bool> {

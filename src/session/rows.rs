@@ -164,12 +164,11 @@ impl RowTransaction {
     pub async fn commit(
         mut self,
         marker: Option<&str>,
-        altered: BTreeMap<u32, Arc<TableLayout>>,
+        altered: &BTreeMap<u32, Arc<TableLayout>>,
     ) -> Result<()> {
         if let Some(marker) = marker {
             self.0.set_marker(marker);
         }
-        let committed = self.0.commit_over(|oid| altered.get(&oid).cloned());
-        committed.await.map(drop)
+        self.0.commit_over(altered).await.map(drop)
     }
 }

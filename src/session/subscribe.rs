@@ -14,7 +14,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::arrow::row::{RowConverter, SortField};
+use datafusion::arrow::row::{Row, RowConverter, Rows, SortField};
 use futures::{StreamExt, stream};
 
 use super::query::RowStream;
@@ -78,48 +78,49 @@ impl Session {
         object: &Arc<CatalogObject>,
         subscribe: &Subscribe,
     ) -> Result<Subscription> {
-        let schema = object.schema();
-        let engine = self.parts.engine();
         let from = match (subscribe.after_batch, subscribe.snapshot) {
             (Some(after), _) => SubscribeFrom::After(after),
             (None, true) => SubscribeFrom::Beginning,
             (None, false) => SubscribeFrom::Now,
         };
-        let Definition::Table(_) = &object.definition else {
-            let changes = engine.subscribe_to_source(object, from).await?;
-            return Ok(Subscription {
-                schema,
-                key: None,
-                changes,
-            });
+        let layout = match &object.definition {
+            Definition::Table(_) => Some(TableLayout::of(object)?),
+            _ => None,
         };
-        let layout = TableLayout::of(object)?;
-        let key = (!layout.is_bag()).then(|| layout.key_columns().to_vec());
-        if from != SubscribeFrom::Beginning {
-            let changes = engine.subscribe_to_source(object, from).await?;
-            return Ok(Subscription {
-                schema,
-                key,
-                changes,
-            });
-        }
+        let engine = self.parts.engine();
+        let changes = match (&layout, from) {
+            (Some(layout), SubscribeFrom::Beginning) => {
+                let (batch_id, contents) = self.contents(layout)?;
+                let from = SubscribeFrom::After(batch_id);
+                let live = engine.subscribe_to_source(object, from).await?;
+                stream::iter(contents).chain(live).boxed()
+            }
+            _ => engine.subscribe_to_source(object, from).await?,
+        };
+        let key = layout.filter(|layout| !layout.is_bag());
+        Ok(Subscription {
+            schema: object.schema(),
+            key: key.map(|layout| layout.key_columns().to_vec()),
+            changes,
+        })
+    }
+
+    /// What a table holds after a commit of the durable log, and after which.
+    fn contents(
+        &self,
+        layout: &Arc<TableLayout>,
+    ) -> Result<(u64, impl Iterator<Item = Result<CommittedChanges>> + use<>)> {
         let view = TablesView::new(self.parts.tables.snapshot()?, Arc::default());
         let batch_id = view.position();
-        let all: Vec<usize> = (0..object.columns().len()).collect();
-        let first = view.scan(&layout, &all)?.map(move |batch| {
+        let all: Vec<usize> = (0..layout.schema().fields().len()).collect();
+        let contents = view.scan(layout, &all)?.map(move |batch| {
             Ok(CommittedChanges {
                 batch_id,
                 snapshot: true,
                 changes: vec![ChangeBatch::inserts(batch?)],
             })
         });
-        let from = SubscribeFrom::After(batch_id);
-        let live = engine.subscribe_to_source(object, from).await?;
-        Ok(Subscription {
-            schema,
-            key,
-            changes: stream::iter(first).chain(live).boxed(),
-        })
+        Ok((batch_id, contents))
     }
 }
 
@@ -194,32 +195,26 @@ fn pairs_of(
     deleted: &RecordBatch,
     inserted: &RecordBatch,
 ) -> Result<BTreeMap<usize, usize>> {
+    if key.is_empty() {
+        // There is one row at most.
+        let count = deleted.num_rows().min(inserted.num_rows());
+        return Ok((0..count).map(|row| (row, row)).collect());
+    }
     let types = key.iter().map(|column| {
         let data_type = deleted.schema_ref().field(*column).data_type().clone();
         SortField::new(data_type)
     });
     let converter = RowConverter::new(types.collect())?;
-    let keys = |rows: &RecordBatch| -> Result<Vec<Vec<u8>>> {
-        if key.is_empty() {
-            // There is one row at most.
-            return Ok(vec![Vec::new(); rows.num_rows()]);
-        }
+    let keys = |rows: &RecordBatch| -> Result<Rows> {
         let columns: Vec<ArrayRef> = key.iter().map(|c| rows.column(*c).clone()).collect();
-        let rows = converter.convert_columns(&columns)?;
-        Ok(rows.iter().map(|row| row.data().to_vec()).collect())
+        Ok(converter.convert_columns(&columns)?)
     };
-    let deleted = keys(deleted)?;
-    let by_key: HashMap<&[u8], usize> = deleted
-        .iter()
-        .enumerate()
-        .map(|(row, key)| (key.as_slice(), row))
-        .collect();
-    let inserted = keys(inserted)?;
-    let pairs = inserted
-        .iter()
-        .enumerate()
-        .filter_map(|(after, key)| Some((*by_key.get(key.as_slice())?, after)));
-    Ok(pairs.collect())
+    let (deleted, inserted) = (keys(deleted)?, keys(inserted)?);
+    let by_key: HashMap<Row<'_>, usize> = deleted.iter().zip(0..).collect();
+    let pairs = inserted.iter().zip(0..);
+    Ok(pairs
+        .filter_map(|(key, after)| Some((*by_key.get(&key)?, after)))
+        .collect())
 }
 
 /// Indices of the rows with weights of this sign, each as often as its weight says.

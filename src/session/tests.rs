@@ -332,6 +332,18 @@ async fn explain_gives_the_plan_as_lines() {
             .join(" ")
             .contains("output_rows")
     );
+    // Joins get pauses before they run; what stands above them is measured all the same.
+    let measured = run(
+        &mut f.session,
+        "EXPLAIN ANALYZE SELECT count(*)
+         FROM (VALUES (1), (2)) AS t (a) JOIN (VALUES (2), (3)) AS u (b) ON a < b",
+    );
+    let lines = texts(&measured.await.unwrap());
+    let counts = lines.iter().filter(|line| line.contains("AggregateExec"));
+    assert!(counts.clone().count() > 0, "{lines:?}");
+    for line in counts {
+        assert!(line.contains("output_rows=1"), "{line}");
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -58,8 +59,13 @@ const MULTIPLYING: [&str; 5] = [
     "UnnestExec",
 ];
 
-/// Lets operators pause that would compute long between two reads: only there a query can be ended.
-fn with_pauses(plan: Arc<dyn ExecutionPlan>) -> QueryResult<Arc<dyn ExecutionPlan>> {
+/// The physical plan of a query. Operators that would compute long between two reads pause in it:
+/// only there a query can be ended.
+pub(in crate::session) async fn physical_plan(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = state.create_physical_plan(plan).await?;
     let paused = plan.transform_up(|node| {
         Ok(match MULTIPLYING.contains(&node.name()) {
             true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
@@ -74,7 +80,6 @@ pub(in crate::session) fn start_plan(
     state: &SessionState,
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<SendableRecordBatchStream> {
-    let plan = with_pauses(plan)?;
     let threads = state.config().get_extension::<QueryThreads>();
     let handle = threads.and_then(|threads| threads.handle());
     let handle = handle.unwrap_or_else(Handle::current);

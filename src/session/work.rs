@@ -151,14 +151,14 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
     }
     if catalog.is_empty() {
         return match rows {
-            Some(rows) => rows.commit(None, BTreeMap::new()).await,
+            Some(rows) => rows.commit(None, &BTreeMap::new()).await,
             None => Ok(()),
         };
     }
     let before = parts.catalog.snapshot();
-    let refused = refuse_old_changes(&parts, &actions).await?;
+    let refused = refuse_old_changes(&parts, &actions);
     if let Err(error) = commit_definitions(&parts, catalog, rows, &actions).await {
-        for (oid, version) in refused {
+        for (oid, version) in refused.into_iter().rev() {
             parts.tables.accept_again(oid, version);
         }
         return Err(error);
@@ -201,34 +201,35 @@ fn check_relations(
     Ok(())
 }
 
-/// Before tables are altered or dropped: changes by transactions that know them as they were are
-/// let through or refused, and none is under way.
-async fn refuse_old_changes(
-    parts: &DatabaseParts,
-    actions: &[Action],
-) -> Result<Vec<(u32, Option<usize>)>> {
-    let mut refused = Vec::new();
-    for action in actions {
-        let (object, version) = match action {
-            Action::AlterRelation(object) => (object, object.version()),
-            Action::Drop(object) => (object, usize::MAX),
-            _ => continue,
-        };
-        if matches!(object.definition, Definition::Table(_)) {
-            let before = parts.tables.refuse_before(object.oid, version).await?;
-            refused.push((object.oid, before));
-        }
-    }
-    refused.reverse();
-    Ok(refused)
+/// Tables that are altered or dropped, and the version below which changes are too old then.
+fn changing_tables(actions: &[Action]) -> impl Iterator<Item = (&Arc<CatalogObject>, usize)> {
+    let changing = actions.iter().filter_map(|action| match action {
+        Action::AlterRelation(object) => Some((object, object.version())),
+        Action::Drop(object) => Some((object, usize::MAX)),
+        _ => None,
+    });
+    changing.filter(|(object, _)| matches!(object.definition, Definition::Table(_)))
 }
 
+/// From now on transactions that know tables as they were are refused; what counted before.
+fn refuse_old_changes(parts: &DatabaseParts, actions: &[Action]) -> Vec<(u32, Option<usize>)> {
+    let refuse = |(object, version): (&Arc<CatalogObject>, usize)| {
+        let before = parts.tables.refuse_before(object.oid, version);
+        (object.oid, before)
+    };
+    changing_tables(actions).map(refuse).collect()
+}
+
+/// Commits definitions and rows as one, after the changes by others that are still let through.
 async fn commit_definitions(
     parts: &DatabaseParts,
     catalog: CatalogTransaction,
     rows: Option<RowTransaction>,
     actions: &[Action],
 ) -> Result<()> {
+    for (object, _) in changing_tables(actions) {
+        parts.tables.settle(object.oid).await?;
+    }
     let Some(mut rows) = rows else {
         return parts.catalog.commit(catalog).await.map(drop);
     };
@@ -244,7 +245,7 @@ async fn commit_definitions(
     }
     let marker = uuid::Uuid::new_v4().to_string();
     let log_marker = marker.clone();
-    let log_commit = async move { rows.commit(Some(&log_marker), altered).await };
+    let log_commit = async move { rows.commit(Some(&log_marker), &altered).await };
     parts
         .catalog
         .commit_with_log(catalog, &marker, log_commit)

@@ -240,19 +240,8 @@ mod tests {
 
     fn column(name: &str, sql_type: SqlType, missing: Option<&str>) -> StoredColumn {
         StoredColumn {
-            name: name.to_owned(),
-            dropped: false,
             missing: missing.map(str::to_owned),
-            sent_as: None,
-            definition: ColumnDefinition {
-                name: name.to_owned(),
-                sql_type,
-                nullable: true,
-                default: None,
-                metadata_from: None,
-                comment: None,
-                text_type: None,
-            },
+            ..StoredColumn::new(&ColumnDefinition::new(name, sql_type))
         }
     }
 

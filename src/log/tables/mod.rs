@@ -204,14 +204,16 @@ impl TableStore {
         Ok(position)
     }
 
-    /// From now on changes to a table that were made for a version before `version` are refused;
-    /// resolves once those on their way have arrived. The version that counted before.
-    pub async fn refuse_before(&self, oid: u32, version: usize) -> Result<Option<usize>> {
+    /// From now on changes to a table that were made for a version before `version` are refused.
+    /// The version that counted before. For those on their way see [`Self::settle`].
+    pub fn refuse_before(&self, oid: u32, version: usize) -> Option<usize> {
+        let mut state = self.reservations.state.lock();
+        state.oldest_version.insert(oid, version)
+    }
+
+    /// Resolves once the changes to a table that are on their way have arrived.
+    pub async fn settle(&self, oid: u32) -> Result<()> {
         let mut released = self.reservations.released.subscribe();
-        let before = {
-            let mut state = self.reservations.state.lock();
-            state.oldest_version.insert(oid, version)
-        };
         loop {
             released.borrow_and_update();
             self.publish()?;
@@ -221,7 +223,7 @@ impl TableStore {
                 held.any(|table| table.layout.oid() == oid)
             };
             if !is_busy {
-                return Ok(before);
+                return Ok(());
             }
             if released.changed().await.is_err() {
                 return Err(Error::internal("the tables outlive their commits"));

@@ -7,7 +7,7 @@ use super::super::work::Action;
 use super::super::{Session, StatementResult};
 use super::listed;
 use crate::catalog::changes::CatalogChange;
-use crate::catalog::definition::{CatalogObject, Definition, Options};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options};
 use crate::catalog::snapshot::{kind_keyword, kind_name, options_of_mut, pipeline_of, undefined};
 use crate::checkpoint::relocate;
 use crate::dataflow::row_errors::OnRowError;
@@ -138,8 +138,7 @@ impl Session {
             if !may_change_row_policy(old, new) {
                 return Err(row_policy_is_fixed(name, old, new));
             }
-            let columns = columns_mut(&mut changed.definition).iter_mut();
-            columns.for_each(|column| column.nullable |= new == OnRowError::Null);
+            follow_row_policy(&mut changed);
         }
         match &changed.definition {
             Definition::Stream(stream) => {
@@ -285,7 +284,15 @@ fn row_policy_is_fixed(view: &str, old: OnRowError, new: OnRowError) -> Error {
     ))
 }
 
-fn columns_mut(definition: &mut Definition) -> &mut [crate::catalog::definition::ColumnDefinition] {
+/// Where a row's failing value is NULL, any column of the view may be.
+pub(super) fn follow_row_policy(object: &mut CatalogObject) {
+    if row_policy(object) == OnRowError::Null {
+        let columns = columns_mut(&mut object.definition).iter_mut();
+        columns.for_each(|column| column.nullable = true);
+    }
+}
+
+pub(super) fn columns_mut(definition: &mut Definition) -> &mut [ColumnDefinition] {
     match definition {
         Definition::Stream(d) => &mut d.columns,
         Definition::Table(d) => &mut d.columns,

@@ -16,6 +16,7 @@ use futures::TryStreamExt;
 use super::super::rowset::done;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, planning};
+use super::alter::columns_mut;
 use super::create::check_columns;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{
@@ -25,7 +26,7 @@ use crate::catalog::definition::{
 use crate::catalog::snapshot::{kind_keyword, kind_name};
 use crate::error::{Error, Result, Subject, sqlstate};
 use crate::sql::names::quote_identifier;
-use crate::sql::statement::{AlterAction, DelayUnit, ObjectKind, Statement};
+use crate::sql::statement::{AlterAction, DelayUnit, ObjectKind};
 
 impl Session {
     pub(in crate::session) async fn alter_relation(
@@ -56,30 +57,24 @@ impl Session {
         match action {
             AlterAction::AddColumn {
                 column,
-                if_not_exists,
-            } => {
-                if *if_not_exists && object.column_named(&column.name).is_ok() {
-                    let (column, relation) = (&column.name, &object.name);
-                    self.notice(format!(
-                        "column \"{column}\" of relation \"{relation}\" already exists, skipping"
-                    ));
-                    return Ok(());
-                }
-                self.add_column(&mut changed, column).await?;
+                if_not_exists: true,
+            } if object.column_named(&column.name).is_ok() => {
+                let (column, relation) = (&column.name, &object.name);
+                return self.skip(&format!(
+                    "column \"{column}\" of relation \"{relation}\" already exists"
+                ));
             }
+            AlterAction::AddColumn { column, .. } => self.add_column(&mut changed, column).await?,
             AlterAction::DropColumn {
                 name,
                 if_exists,
                 cascade,
             } => {
-                if *if_exists && object.column_named(name).is_err() {
-                    let relation = &object.name;
-                    self.notice(format!(
-                        "column \"{name}\" of relation \"{relation}\" does not exist, skipping"
-                    ));
-                    return Ok(());
-                }
-                return self.drop_column(object, name, *cascade).await;
+                return match object.column_named(name) {
+                    Err(error) if *if_exists => self.skip(error.primary()),
+                    Err(error) => Err(error),
+                    Ok(at) => self.drop_column(object, at, *cascade).await,
+                };
             }
             AlterAction::RenameColumn {
                 name,
@@ -91,10 +86,9 @@ impl Session {
             }
             AlterAction::SetDefault(name, default) => {
                 let at = changed.column_named(name)?;
-                set_default(&mut changed.definition, at, default.clone());
-                if let Some(column) = changed.columns().get(at).filter(|c| c.default.is_some()) {
-                    self.default_text(column).await?;
-                }
+                let column = &mut columns_mut(&mut changed.definition)[at];
+                column.default.clone_from(default);
+                self.default_text(column).await?;
             }
             AlterAction::SetWatermark(watermark) => {
                 return self.set_watermark(object, watermark.as_ref()).await;
@@ -105,18 +99,21 @@ impl Session {
             }
             AlterAction::DropConstraint { name, if_exists } => {
                 if !drop_expectation(&mut changed, name)? {
-                    if !if_exists {
-                        return Err(no_constraint(object, name));
-                    }
-                    let relation = &object.name;
-                    self.notice(format!(
-                        "constraint \"{name}\" of relation \"{relation}\" does not exist, skipping"
-                    ));
-                    return Ok(());
+                    let error = no_constraint(object, name);
+                    return match if_exists {
+                        true => self.skip(error.primary()),
+                        false => Err(error),
+                    };
                 }
             }
         }
         self.stage_altered(changed)
+    }
+
+    /// What an IF EXISTS or IF NOT EXISTS finds already done.
+    fn skip(&mut self, why: &str) -> Result<()> {
+        self.notice(format!("{why}, skipping"));
+        Ok(())
     }
 
     /// Stages an altered definition; a connector that cannot read it refuses.
@@ -133,11 +130,7 @@ impl Session {
 
     fn check_stream(&self, object: &CatalogObject) -> Result<()> {
         match &object.definition {
-            Definition::Stream(stream) => self.check_stream_expressions(
-                &stream.columns,
-                stream.watermark.as_ref(),
-                &stream.expectations,
-            ),
+            Definition::Stream(stream) => self.check_stream_expressions(stream),
             _ => Ok(()),
         }
     }
@@ -151,20 +144,27 @@ impl Session {
         if column.metadata_from.is_some() && matches!(changed.definition, Definition::Table(_)) {
             return Err(Error::unsupported("a table has no METADATA columns"));
         }
-        let missing = match &column.default {
-            Some(_) => self.default_text(column).await?,
-            None => None,
-        };
+        if self.default_differs_by_row(column)? {
+            return Err(Error::unsupported(format!(
+                "the default of column \"{}\": a value that differs from row to row cannot be added",
+                column.name
+            ))
+            .hint(
+                "Add the column without DEFAULT, UPDATE the rows, then say \
+                 ALTER COLUMN … SET DEFAULT ….",
+            ));
+        }
+        let missing = self.default_text(column).await?;
         let name = changed.name.clone();
         changed.add_column(column.clone(), missing.clone())?;
-        let is_logged = stored_in_log(&changed.definition);
+        let is_logged = changed.definition.is_logged();
         if !column.nullable && missing.is_none() && is_logged && self.has_row(&name, None).await? {
             return Err(contains_nulls(&column.name, &name));
         }
         Ok(())
     }
 
-    /// The text of what a column's default gives now; refuses one that differs from row to row.
+    /// The text of what a column's default gives now; `None` for NULL or without a default.
     async fn default_text(&mut self, column: &ColumnDefinition) -> Result<Option<String>> {
         self.default_value_text(column).await.map_err(|e| {
             let clause = format!("the default of column \"{}\"", column.name);
@@ -175,10 +175,10 @@ impl Session {
     async fn drop_column(
         &mut self,
         object: &Arc<CatalogObject>,
-        name: &str,
+        at: usize,
         cascade: bool,
     ) -> Result<()> {
-        let at = object.column_named(name)?;
+        let name = &object.columns()[at].name;
         check_not_needed(object, name)?;
         let readers = self.readers_of_column(object, at).await?;
         if !readers.is_empty() {
@@ -189,7 +189,7 @@ impl Session {
         }
         let is_bag = matches!(&object.definition, Definition::Table(t) if t.primary_key.is_empty());
         if is_bag {
-            self.forget_values(object, name).await?;
+            self.forget_values(object, at).await?;
         }
         let mut changed = CatalogObject::clone(self.definitions().require_same(object)?);
         changed.drop_column(name)?;
@@ -199,19 +199,20 @@ impl Session {
 
     /// Rows without a key are known by all that is stored of them, so what a dropped column held
     /// must not tell them apart.
-    async fn forget_values(&mut self, object: &Arc<CatalogObject>, name: &str) -> Result<()> {
-        if !object.columns()[object.column_named(name)?].nullable {
+    async fn forget_values(&mut self, object: &Arc<CatalogObject>, at: usize) -> Result<()> {
+        let column = &object.columns()[at];
+        if !column.nullable {
             let mut nullable = CatalogObject::clone(object);
-            nullable.set_nullable(name, true)?;
+            nullable.set_nullable(&column.name, true)?;
             self.stage_altered(nullable)?;
         }
-        let (relation, column) = (quote_identifier(&object.name), quote_identifier(name));
+        let relation = quote_identifier(&object.name);
+        let column = quote_identifier(&column.name);
         let text = format!("UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL");
-        let mut statements = crate::sql::parse(&text)?;
-        let Some((Statement::Update(update), _)) = statements.pop() else {
-            return Err(Error::internal("an UPDATE that is none"));
-        };
-        self.update(&update, &[]).await.map(drop)
+        for (statement, _) in crate::sql::parse(&text)? {
+            self.change(&statement, &[]).await?;
+        }
+        Ok(())
     }
 
     async fn set_nullable(
@@ -230,7 +231,7 @@ impl Session {
                 format!("column \"{name}\" is in a primary key"),
             ));
         }
-        let is_logged = stored_in_log(&object.definition);
+        let is_logged = object.definition.is_logged();
         if !nullable && is_logged && self.has_row(&object.name, Some(name)).await? {
             return Err(contains_nulls(name, &object.name));
         }
@@ -278,37 +279,16 @@ impl Session {
     }
 }
 
-/// The rows of the relation lie in the database's own log.
-fn stored_in_log(definition: &Definition) -> bool {
-    match definition {
-        Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),
-        Definition::Table(_) => true,
-        _ => false,
-    }
-}
-
 fn contains_nulls(column: &str, relation: &str) -> Error {
     Error::new(
         sqlstate::NOT_NULL_VIOLATION,
         format!("column \"{column}\" of relation \"{relation}\" contains null values"),
     )
-    .about(Subject {
-        table: relation.to_owned(),
-        column: Some(column.to_owned()),
-        constraint: None,
-    })
+    .about(Subject::column(relation, column))
 }
 
 fn is_key(object: &CatalogObject, column: &str) -> bool {
     matches!(&object.definition, Definition::Table(t) if t.primary_key.iter().any(|k| k == column))
-}
-
-fn set_default(definition: &mut Definition, at: usize, default: Option<String>) {
-    match definition {
-        Definition::Stream(d) => d.columns[at].default = default,
-        Definition::Table(d) => d.columns[at].default = default,
-        Definition::MaterializedView(_) | Definition::View(_) | Definition::Sink(_) => {}
-    }
 }
 
 fn stream_of(object: &mut CatalogObject) -> Result<&mut StreamDefinition> {

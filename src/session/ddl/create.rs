@@ -10,8 +10,7 @@ use super::super::{Session, StatementResult, planning, versions};
 use super::{Existing, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_secret};
 use crate::catalog::definition::{
-    ColumnDefinition, Definition, ExpectationDefinition, SinkDefinition, StreamDefinition,
-    TableDefinition, WatermarkDefinition,
+    ColumnDefinition, Definition, SinkDefinition, StreamDefinition, TableDefinition,
 };
 use crate::catalog::snapshot::pipeline_of;
 use crate::error::{Error, Result, sqlstate};
@@ -23,17 +22,17 @@ impl Session {
         create: &CreateStream,
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE STREAM";
-        let definition = Definition::Stream(StreamDefinition {
+        let stream = StreamDefinition {
             columns: create.columns.clone(),
             watermark: create.watermark.clone(),
             expectations: create.expectations.clone(),
             connector: create.connector.clone(),
             options: create.options.clone(),
             shape: Default::default(),
-        });
+        };
         match self.existing(&create.name, create.if_not_exists, create.or_replace)? {
             Existing::Skip => return Ok(done(TAG)),
-            Existing::Replace(object) if is_same_stream(&object.definition, &definition) => {
+            Existing::Replace(object) if is_same_stream(&object.definition, &stream) => {
                 self.notice(format!("stream \"{}\" is unchanged", create.name));
                 return Ok(done(TAG));
             }
@@ -49,14 +48,10 @@ impl Session {
             }
             Existing::None => {}
         }
-        check_columns(&create.columns)?;
-        self.check_stream_expressions(
-            &create.columns,
-            create.watermark.as_ref(),
-            &create.expectations,
-        )?;
-        self.check_secrets(&create.options)?;
-        let object = self.new_object(&create.name, definition);
+        check_columns(&stream.columns)?;
+        self.check_stream_expressions(&stream)?;
+        self.check_secrets(&stream.options)?;
+        let object = self.new_object(&create.name, Definition::Stream(stream));
         self.parts.engine().check_source(&object)?;
         self.stage(
             CatalogChange::Create(object.clone()),
@@ -66,18 +61,14 @@ impl Session {
     }
 
     /// Expectations and the watermark name columns of the stream, and have the types they need.
-    pub(super) fn check_stream_expressions(
-        &self,
-        columns: &[ColumnDefinition],
-        watermark: Option<&WatermarkDefinition>,
-        expectations: &[ExpectationDefinition],
-    ) -> Result<()> {
+    pub(super) fn check_stream_expressions(&self, stream: &StreamDefinition) -> Result<()> {
         use datafusion::arrow::datatypes::DataType;
         use datafusion::common::DFSchema;
         use datafusion::logical_expr::ExprSchemable;
 
-        if let Some(watermark) = watermark {
-            let column = columns
+        if let Some(watermark) = &stream.watermark {
+            let column = stream
+                .columns
                 .iter()
                 .find(|c| c.name == watermark.column)
                 .ok_or_else(|| {
@@ -101,10 +92,10 @@ impl Session {
                 .hint("Declare it TIMESTAMPTZ or TIMESTAMP."));
             }
         }
-        let schema = crate::catalog::definition::columns_schema(columns);
+        let schema = crate::catalog::definition::columns_schema(&stream.columns);
         let schema = DFSchema::try_from(schema)?;
         let state = self.planning_state();
-        for expectation in expectations {
+        for expectation in &stream.expectations {
             let at = |e: Error| e.context(format!("constraint \"{}\"", expectation.name));
             let expr = state
                 .create_logical_expr(&expectation.condition, &schema)
@@ -173,11 +164,10 @@ impl Session {
             "INSERT INTO {} {query}",
             ast::Ident::with_quote('"', &object.name)
         );
-        let mut statements = crate::sql::parse(&text)?;
-        let Some((crate::sql::statement::Statement::Insert(insert), _)) = statements.pop() else {
-            return Err(Error::internal("an INSERT that is none"));
-        };
-        match self.insert(&insert, &[]).await? {
+        let (insert, _) = crate::sql::parse(&text)?
+            .pop()
+            .ok_or_else(|| Error::internal("an INSERT that is none"))?;
+        match self.change(&insert, &[]).await? {
             StatementResult::Command { tag } => tag
                 .rsplit(' ')
                 .next()
@@ -287,8 +277,8 @@ impl Session {
 }
 
 /// What `ALTER` made of the old one's columns does not count.
-fn is_same_stream(old: &Definition, new: &Definition) -> bool {
-    let (Definition::Stream(old), Definition::Stream(new)) = (old, new) else {
+fn is_same_stream(old: &Definition, new: &StreamDefinition) -> bool {
+    let Definition::Stream(old) = old else {
         return false;
     };
     let mut new = new.clone();

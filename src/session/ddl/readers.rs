@@ -13,11 +13,10 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 
 use super::super::{Session, binding, planning, versions};
+use super::alter::columns_mut;
 use super::listed;
 use crate::catalog::changes::CatalogChange;
-use crate::catalog::definition::{
-    CatalogObject, Definition, MaterializedViewDefinition, PipelineDefinition, ViewDefinition,
-};
+use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on};
 use crate::dataflow::plan::ViewPlan;
 use crate::engine::parts::Definitions;
@@ -135,27 +134,21 @@ impl Session {
         let mut dependents = self.definitions().dependents_in_drop_order(&object.name);
         dependents.reverse();
         for reader in dependents {
-            let (query, columns) = match &reader.definition {
-                Definition::MaterializedView(view) => (&view.query, &view.columns),
-                Definition::View(view) => (&view.query, &view.columns),
+            let query = match &reader.definition {
+                Definition::MaterializedView(view) => &view.query,
+                Definition::View(view) => &view.query,
                 _ => continue,
             };
             let kept = versions::kept(&reader);
             let plan = binding::bind_text(&self.planning_state(), query, &kept).await?;
             let schema = planning::output_schema(&plan);
             let mut changed = CatalogObject::clone(&reader);
-            let fields = schema.fields().iter();
-            let nullable: Vec<bool> = fields.map(|field| field.is_nullable()).collect();
-            if nullable.len() != columns.len() {
-                continue;
+            let columns = columns_mut(&mut changed.definition);
+            if columns.len() != schema.fields().len() {
+                return Err(Error::internal("a view that does not keep its columns"));
             }
-            let (Definition::MaterializedView(MaterializedViewDefinition { columns, .. })
-            | Definition::View(ViewDefinition { columns, .. })) = &mut changed.definition
-            else {
-                continue;
-            };
-            for (column, nullable) in columns.iter_mut().zip(nullable) {
-                column.nullable |= nullable;
+            for (column, field) in columns.iter_mut().zip(schema.fields()) {
+                column.nullable |= field.is_nullable();
             }
             if changed != *reader {
                 let change = CatalogChange::Replace {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 
-use super::super::parameters::placeholders;
+use super::super::parameters::{placeholders, undefined_parameter};
 use super::super::rowset::done;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, binding, planning, versions};
+use super::alter::follow_row_policy;
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
 use crate::catalog::definition::{
@@ -148,23 +149,19 @@ impl Session {
     ) -> Result<()> {
         let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
         let settings = super::pipeline_part(&create.options);
-        let mut columns = bound.columns;
-        let options = own_part(&create.options);
-        if options.get("on_row_error") == Some(&OptionValue::Text("null".to_owned())) {
-            columns.iter_mut().for_each(|column| column.nullable = true);
-        }
-        let object = self.new_object(
+        let mut object = self.new_object(
             &create.name,
             Definition::MaterializedView(MaterializedViewDefinition {
                 query,
-                columns,
+                columns: bound.columns,
                 emit: create.emit,
                 pipeline: pipeline.clone(),
-                options,
+                options: own_part(&create.options),
                 versions: versions::present(&self.definitions(), &bound.depends_on),
                 depends_on: bound.depends_on,
             }),
         );
+        follow_row_policy(Arc::make_mut(&mut object));
         // Says whether it can run, before anything is staged. What this transaction itself
         // creates the engine learns at the commit, and then it says so there.
         let committed = self.parts.catalog.snapshot();
@@ -332,19 +329,11 @@ impl Session {
     async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
         let statement = planning::query_statement(query);
         if let Some(number) = placeholders(&statement)?.first() {
-            return Err(Error::new(
-                sqlstate::UNDEFINED_PARAMETER,
-                format!("there is no parameter ${number}"),
-            )
-            .detail("A view's query cannot have parameters."));
+            return Err(undefined_parameter(format!("${number}"))
+                .detail("A view's query cannot have parameters."));
         }
         let state = self.planning_state();
-        let planned = planning::plan_statement(&state, statement.clone());
-        let plan = versions::binding(planned).await?;
-        let plan = planning::analyzed(&state, plan)?;
-        let columns = planning::columns_of(&plan, names)?;
-        let plan = planning::with_columns(plan, &columns)?;
-        let plan = versions::in_scan_names(plan)?;
+        let (plan, columns) = binding::bind(&state, statement.clone(), names).await?;
         let reads = planning::relations_read(&state, statement)?;
         Ok(Bound {
             plan,

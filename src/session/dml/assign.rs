@@ -164,15 +164,7 @@ mod tests {
     use datafusion::arrow::datatypes::{Field, Int16Type, Int32Type};
 
     fn column(sql_type: SqlType) -> ColumnDefinition {
-        ColumnDefinition {
-            name: "x".to_owned(),
-            sql_type,
-            nullable: true,
-            default: None,
-            metadata_from: None,
-            comment: None,
-            text_type: None,
-        }
+        ColumnDefinition::new("x", sql_type)
     }
 
     fn assigned(values: impl Array + 'static, to: SqlType, origin: Origin) -> Result<ArrayRef> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::sql::sqlparser::ast::{self, Expr, Value};
+use datafusion::sql::sqlparser::ast::{self, Expr};
 
 use super::DmlContext;
 use super::insert::{insert_target, plain_values};
@@ -14,6 +14,7 @@ use super::returning::Returning;
 use super::rewrite::{delete_query, rows_query, update_others, update_query};
 use super::target::{Target, relation_name};
 use crate::error::{Error, Result};
+use crate::session::placeholder;
 use crate::types::SqlType;
 
 /// What a statement's parameters and results are.
@@ -89,8 +90,8 @@ async fn rows_schema(
         return Ok(Arc::clone(&target.schema));
     }
     let query = rows_query(table, others, items, None)?;
-    let stream = dml.planning().start(query).await?;
-    Ok(returning.schema(target, &stream.schema()))
+    let columns = dml.planning().columns(query).await?;
+    Ok(returning.schema(target, &columns))
 }
 
 fn describe_insert(
@@ -151,10 +152,8 @@ fn note(
 ) -> bool {
     match expr {
         Expr::Nested(inner) => note(target, column, inner, parameters),
-        Expr::Value(value) => {
-            if let Value::Placeholder(id) = &value.value
-                && let Some(number) = id.strip_prefix('$').and_then(|n| n.parse::<usize>().ok())
-                && let Some(index) = number.checked_sub(1)
+        Expr::Value(_) => {
+            if let Some(index) = placeholder(expr)
                 && !parameters.iter().any(|(i, _)| *i == index)
             {
                 let sql_type = target.columns()[column].sql_type.clone();

@@ -622,11 +622,7 @@ async fn check_expectations(
                     ),
                 )
                 .detail(format!("Failing row contains ({text})."))
-                .about(Subject {
-                    table: target.object.name.clone(),
-                    column: None,
-                    constraint: Some(expectation.name.clone()),
-                }));
+                .about(Subject::constraint(&target.object.name, &expectation.name)));
             }
             before += holds.len();
         }

@@ -14,6 +14,7 @@
 //! Absent: locks, triggers, unique constraints other than the primary key.
 
 mod assign;
+mod changes;
 mod conflict;
 mod copy;
 mod describe;
@@ -23,8 +24,6 @@ pub mod relation;
 mod returning;
 mod rewrite;
 mod session;
-#[cfg(test)]
-mod session_tests;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -51,7 +50,7 @@ pub(in crate::session) use plan::parse_expression;
 use crate::error::Result;
 use crate::session::Parameter;
 use crate::sql::statement::Statement;
-use plan::Planning;
+use plan::{Planning, Rows};
 use target::Target;
 
 /// What a statement works with.
@@ -146,8 +145,8 @@ async fn returning(
     planning: &Planning<'_>,
     target: &Target,
     items: Option<&Vec<ast::SelectItem>>,
-    rows: (SchemaRef, Vec<RecordBatch>),
-) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
+    rows: Rows,
+) -> Result<Option<Rows>> {
     let Some(items) = items else {
         return Ok(None);
     };

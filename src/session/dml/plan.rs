@@ -15,6 +15,7 @@ use datafusion::catalog::{
 use datafusion::common::ScalarValue;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -23,7 +24,7 @@ use futures::future::BoxFuture;
 
 use crate::error::{Error, Result};
 use crate::session::Parameter;
-use crate::session::threads::start_plan;
+use crate::session::threads::{physical_plan, start_plan};
 
 /// Turns a statement tree into a plan with the values of its parameters; the session's way.
 pub trait StatementPlanner: Send + Sync {
@@ -62,6 +63,9 @@ impl StatementPlanner for PlainPlanner {
     }
 }
 
+/// Rows at hand, and their columns.
+pub(super) type Rows = (SchemaRef, Vec<RecordBatch>);
+
 /// A planner at work for one statement.
 #[derive(Clone, Copy)]
 pub(super) struct Planning<'a> {
@@ -71,35 +75,34 @@ pub(super) struct Planning<'a> {
 }
 
 impl Planning<'_> {
-    /// Plans a query and starts it.
-    pub async fn start(&self, query: ast::Query) -> Result<SendableRecordBatchStream> {
+    async fn plan(&self, query: ast::Query) -> Result<Arc<dyn ExecutionPlan>> {
         let statement = ast::Statement::Query(Box::new(query));
         let plan = self
             .planner
             .plan(self.state, statement, self.parameters)
             .await?;
-        let physical = self.state.create_physical_plan(&plan).await?;
-        start_plan(self.state, physical)
+        physical_plan(self.state, &plan).await
+    }
+
+    /// Plans a query and starts it.
+    pub async fn start(&self, query: ast::Query) -> Result<SendableRecordBatchStream> {
+        start_plan(self.state, self.plan(query).await?)
+    }
+
+    /// The columns that a query would give; it is planned only.
+    pub async fn columns(&self, query: ast::Query) -> Result<SchemaRef> {
+        Ok(self.plan(query).await?.schema())
     }
 
     /// Runs `SELECT items FROM rows AS alias` over rows at hand, in their order.
     pub async fn select_over(
         &self,
         alias: &str,
-        rows: (SchemaRef, Vec<RecordBatch>),
+        rows: Rows,
         items: Vec<ast::SelectItem>,
-    ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    ) -> Result<Rows> {
         let state = state_with_rows(self.state, rows)?;
-        let mut query = template(&format!(
-            "SELECT 1 FROM {OWN_CATALOG}.{OWN_SCHEMA}.{OWN_TABLE} AS {}",
-            quoted(alias)
-        ))?;
-        select_of(&mut query)?.projection = items;
-        let planning = Planning {
-            state: &state,
-            ..*self
-        };
-        let stream = planning.start(query).await?;
+        let stream = self.over(&state).start(own_query(alias, items)?).await?;
         let schema = stream.schema();
         let batches = datafusion::physical_plan::common::collect(stream).await?;
         Ok((schema, batches))
@@ -112,8 +115,12 @@ impl Planning<'_> {
         schema: &SchemaRef,
         items: Vec<ast::SelectItem>,
     ) -> Result<SchemaRef> {
-        let rows = (Arc::clone(schema), Vec::new());
-        Ok(self.select_over(alias, rows, items).await?.0)
+        let state = state_with_rows(self.state, (Arc::clone(schema), Vec::new()))?;
+        self.over(&state).columns(own_query(alias, items)?).await
+    }
+
+    fn over<'a>(&'a self, state: &'a SessionState) -> Planning<'a> {
+        Planning { state, ..*self }
     }
 }
 
@@ -121,25 +128,22 @@ const OWN_CATALOG: &str = "tidemill_statement";
 const OWN_SCHEMA: &str = "own";
 const OWN_TABLE: &str = "own_rows";
 
-fn state_with_rows(
-    state: &SessionState,
-    rows: (SchemaRef, Vec<RecordBatch>),
-) -> Result<SessionState> {
-    let table = MemTable::try_new(rows.0, vec![rows.1])?;
-    let schema = MemorySchemaProvider::new();
-    schema.register_table(OWN_TABLE.to_owned(), Arc::new(table))?;
-    let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(OWN_SCHEMA, Arc::new(schema))?;
-    let list = Arc::new(WithOwnCatalog {
-        session: Arc::clone(state.catalog_list()),
-        name: OWN_CATALOG,
-        own: Arc::new(catalog),
-    });
+/// `SELECT items` from the table of [`state_with_rows`].
+fn own_query(alias: &str, items: Vec<ast::SelectItem>) -> Result<ast::Query> {
+    let mut query = template(&format!(
+        "SELECT 1 FROM {OWN_CATALOG}.{OWN_SCHEMA}.{OWN_TABLE} AS {}",
+        quoted(alias)
+    ))?;
+    select_of(&mut query)?.projection = items;
+    Ok(query)
+}
+
+fn state_with_rows(state: &SessionState, rows: Rows) -> Result<SessionState> {
     // One partition, so that rows keep their order.
     let config = state.config().clone().with_target_partitions(1);
-    Ok(SessionStateBuilder::new_from_existing(state.clone())
+    let tables = [(OWN_TABLE.to_owned(), rows)];
+    Ok(with_catalog(state, OWN_CATALOG, tables)?
         .with_config(config)
-        .with_catalog_list(list)
         .build())
 }
 
@@ -152,25 +156,30 @@ pub(super) fn returned_name(number: usize) -> String {
 }
 
 /// The state with the tables of [`returned_name`].
-pub(super) fn state_with_returned(
+pub(super) fn state_with_returned(state: &SessionState, tables: &[Rows]) -> Result<SessionState> {
+    let named = |(number, rows): (usize, &Rows)| (format!("returned_{number}"), rows.clone());
+    let tables = tables.iter().enumerate().map(named);
+    Ok(with_catalog(state, RETURNED_CATALOG, tables)?.build())
+}
+
+/// The state with one more catalog, whose tables hold rows at hand.
+fn with_catalog(
     state: &SessionState,
-    tables: &[(SchemaRef, Vec<RecordBatch>)],
-) -> Result<SessionState> {
+    name: &'static str,
+    tables: impl IntoIterator<Item = (String, Rows)>,
+) -> Result<SessionStateBuilder> {
     let schema = MemorySchemaProvider::new();
-    for (number, (columns, batches)) in tables.iter().enumerate() {
-        let table = MemTable::try_new(Arc::clone(columns), vec![batches.clone()])?;
-        schema.register_table(format!("returned_{number}"), Arc::new(table))?;
+    for (table, (columns, batches)) in tables {
+        schema.register_table(table, Arc::new(MemTable::try_new(columns, vec![batches])?))?;
     }
     let catalog = MemoryCatalogProvider::new();
     catalog.register_schema(OWN_SCHEMA, Arc::new(schema))?;
     let list = Arc::new(WithOwnCatalog {
         session: Arc::clone(state.catalog_list()),
-        name: RETURNED_CATALOG,
+        name,
         own: Arc::new(catalog),
     });
-    Ok(SessionStateBuilder::new_from_existing(state.clone())
-        .with_catalog_list(list)
-        .build())
+    Ok(SessionStateBuilder::new_from_existing(state.clone()).with_catalog_list(list))
 }
 
 /// The session's catalogs and one more.

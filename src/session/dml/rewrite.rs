@@ -4,27 +4,24 @@
 //! values beside the old columns. A row that several joined rows match is changed once, by the
 //! first. Keys are checked when all rows are known, so that `SET id = id + 1` works.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
-use datafusion::arrow::datatypes::FieldRef;
+use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Expr};
 use futures::StreamExt;
 
 use super::assign::assign;
-use super::insert::value_of;
+use super::changes::RowChanges;
 use super::plan::{Planning, column, item, select_of, template};
 use super::returning::Returning;
 use super::target::{Target, Verb, named_relation, relation_name};
-use super::transaction::ENTRY_BYTES;
 use super::values::{Cell, cells_to_arrays, origin_of};
 use super::{DmlContext, DmlResult};
 use crate::error::{Error, Result, sqlstate};
-use crate::log::tables::layout::{TableLayout, decode_count, encode_count};
-use crate::log::tables::overlay::{Layer, OverlayEntry};
+use crate::log::tables::layout::TableLayout;
 use crate::log::tables::view::TablesView;
 
 /// `SET column = value`.
@@ -171,14 +168,10 @@ pub(super) async fn update(
         assigned,
         returning,
     } = update_query(dml, update)?;
-    let layout = table_layout(&target)?;
     let width = target.columns().len();
-    let mut changes = RowChanges::default();
-    let mut kept = Vec::new();
-    let mut rows = 0;
     let mut stream = dml.planning().start(query).await?;
     let schema = stream.schema();
-    let kept_schema = returning.schema(&target, &schema);
+    let mut rewrite = Rewrite::new(target, returning, &schema)?;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
         if batch.num_rows() == 0 {
@@ -192,38 +185,21 @@ pub(super) async fn update(
                 (batch.column(at - 1), &schema.fields()[at - 1])
             });
             let values = assigned
-                .values(&dml.planning(), &target, computed, batch.num_rows())
+                .values(&dml.planning(), &rewrite.target, computed, batch.num_rows())
                 .await?;
             columns[assigned.column] = values;
         }
-        let old = target.rows(batch.columns()[..width].to_vec(), batch.num_rows())?;
-        let is_first = changes.delete(dml.transaction.view(), &layout, &old)?;
+        let (_, is_first) = rewrite.delete(dml.transaction.view(), &batch)?;
         let columns = columns
             .iter()
             .map(|c| Ok(datafusion::arrow::compute::filter(c, &is_first)?))
             .collect::<Result<Vec<_>>>()?;
-        let new = target.rows(columns, is_first.true_count())?;
-        changes.insert(&target, &layout, &new)?;
-        dml.transaction.check_room(changes.bytes)?;
-        rows += new.num_rows() as u64;
-        if returning.items.is_some() {
-            let others = returning.others_of(&batch, &is_first)?;
-            let columns = new.columns().iter().cloned().chain(others).collect();
-            kept.push(RecordBatch::try_new(Arc::clone(&kept_schema), columns)?);
-        }
+        let new = rewrite.target.rows(columns, is_first.true_count())?;
+        rewrite.insert(&new)?;
+        dml.transaction.check_room(rewrite.changes.bytes)?;
+        rewrite.keep(&batch, &is_first, || Ok(new))?;
     }
-    let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
-    let rows_kept = (kept_schema, kept);
-    let returning = super::returning(
-        &dml.planning(),
-        &target,
-        returning.items.as_ref(),
-        rows_kept,
-    )
-    .await?;
-    let base = dml.transaction.view().position();
-    dml.transaction.add(&layout, layer, base);
-    Ok(DmlResult { rows, returning })
+    rewrite.finish(dml).await
 }
 
 /// An UPDATE as a query.
@@ -277,38 +253,17 @@ pub(super) fn update_query(dml: &DmlContext<'_>, update: &ast::Update) -> Result
 
 pub(super) async fn delete(dml: &mut DmlContext<'_>, statement: &ast::Delete) -> Result<DmlResult> {
     let (target, query, returning) = delete_query(dml, statement)?;
-    let width = target.columns().len();
-    let layout = table_layout(&target)?;
-    let mut changes = RowChanges::default();
-    let mut kept = Vec::new();
-    let mut rows = 0;
     let mut stream = dml.planning().start(query).await?;
-    let kept_schema = returning.schema(&target, &stream.schema());
+    let mut rewrite = Rewrite::new(target, returning, &stream.schema())?;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
-        let old = target.rows(batch.columns()[..width].to_vec(), batch.num_rows())?;
-        let is_first = changes.delete(dml.transaction.view(), &layout, &old)?;
-        dml.transaction.check_room(changes.bytes)?;
-        rows += is_first.true_count() as u64;
-        if returning.items.is_some() {
-            let others = returning.others_of(&batch, &is_first)?;
-            let old = filter_record_batch(&old, &is_first)?;
-            let columns = old.columns().iter().cloned().chain(others).collect();
-            kept.push(RecordBatch::try_new(Arc::clone(&kept_schema), columns)?);
-        }
+        let (old, is_first) = rewrite.delete(dml.transaction.view(), &batch)?;
+        dml.transaction.check_room(rewrite.changes.bytes)?;
+        rewrite.keep(&batch, &is_first, || {
+            Ok(filter_record_batch(&old, &is_first)?)
+        })?;
     }
-    let layer = changes.finish(dml.transaction.view(), &target, &layout)?;
-    let rows_kept = (kept_schema, kept);
-    let returning = super::returning(
-        &dml.planning(),
-        &target,
-        returning.items.as_ref(),
-        rows_kept,
-    )
-    .await?;
-    let base = dml.transaction.view().position();
-    dml.transaction.add(&layout, layer, base);
-    Ok(DmlResult { rows, returning })
+    rewrite.finish(dml).await
 }
 
 /// The target of a DELETE, the query that gives its rows, and its RETURNING.
@@ -385,117 +340,78 @@ pub(super) fn rows_query(
     Ok(query)
 }
 
-/// What a statement deletes and inserts, by key. An update is both.
-#[derive(Default)]
-struct RowChanges {
-    deleted: BTreeMap<Vec<u8>, (OverlayEntry, u64)>,
-    inserted: BTreeMap<Vec<u8>, (Vec<u8>, u64)>,
-    /// about what both hold
-    bytes: usize,
+/// What an UPDATE or DELETE did so far.
+struct Rewrite {
+    target: Target,
+    layout: Arc<TableLayout>,
+    changes: RowChanges,
+    rows: u64,
+    returning: Returning,
+    /// the columns that RETURNING sees
+    seen: SchemaRef,
+    /// the rows that RETURNING sees
+    kept: Vec<RecordBatch>,
 }
 
-impl RowChanges {
-    /// Deletes rows; false where a row was already deleted by this statement.
+impl Rewrite {
+    /// Nothing so far; `query` are the columns of the query that gives the rows.
+    fn new(target: Target, returning: Returning, query: &SchemaRef) -> Result<Self> {
+        Ok(Self {
+            layout: table_layout(&target)?,
+            seen: returning.schema(&target, query),
+            target,
+            changes: RowChanges::default(),
+            rows: 0,
+            returning,
+            kept: Vec::new(),
+        })
+    }
+
+    /// Deletes the old rows at the front of the query's; which of them were still there.
     fn delete(
         &mut self,
         view: &TablesView,
-        layout: &TableLayout,
-        rows: &RecordBatch,
-    ) -> Result<BooleanArray> {
-        let keys = layout.keys(rows)?;
-        let mut unknown: Vec<&[u8]> = keys
-            .iter()
-            .filter(|key| !self.deleted.contains_key(*key))
-            .collect();
-        unknown.sort_unstable();
-        unknown.dedup();
-        let entries = view.get_many(layout, &unknown)?;
-        for (key, entry) in unknown.into_iter().zip(entries) {
-            let value_bytes = entry.after.as_ref().map_or(0, Vec::len);
-            self.bytes += ENTRY_BYTES + key.len() + 2 * value_bytes;
-            self.deleted.insert(key.to_vec(), (entry, 0));
-        }
-        keys.iter()
-            .map(|key| {
-                let (entry, deleted) = self
-                    .deleted
-                    .get_mut(key)
-                    .ok_or_else(|| Error::internal("a look-up answers every key"))?;
-                let is_there = *deleted < copies(layout, entry)?;
-                *deleted += u64::from(is_there);
-                Ok(Some(is_there))
-            })
-            .collect()
+        batch: &RecordBatch,
+    ) -> Result<(RecordBatch, BooleanArray)> {
+        let old = batch.columns()[..self.target.columns().len()].to_vec();
+        let old = self.target.rows(old, batch.num_rows())?;
+        let is_first = self.changes.delete(view, &self.layout, &old)?;
+        Ok((old, is_first))
     }
 
-    /// Inserts rows; two with one key are an error.
-    fn insert(&mut self, target: &Target, layout: &TableLayout, rows: &RecordBatch) -> Result<()> {
-        let keys = layout.keys(rows)?;
-        let values = layout.values(rows)?;
-        for row in 0..rows.num_rows() {
-            let key = keys.row(row);
-            match self.inserted.get_mut(key) {
-                Some((_, copies)) if layout.is_bag() => *copies += 1,
-                Some(_) => return Err(target.unique_violation(rows, row)),
-                None => {
-                    let value = value_of(values.as_ref(), row);
-                    self.bytes += ENTRY_BYTES + key.len() + value.len();
-                    self.inserted.insert(key.to_vec(), (value, 1));
-                }
-            }
+    fn insert(&mut self, new: &RecordBatch) -> Result<()> {
+        self.changes.insert(&self.target, &self.layout, new)
+    }
+
+    /// Counts the rows of `batch` that are changed, and keeps for RETURNING what `changed` gives.
+    fn keep(
+        &mut self,
+        batch: &RecordBatch,
+        is_changed: &BooleanArray,
+        changed: impl FnOnce() -> Result<RecordBatch>,
+    ) -> Result<()> {
+        self.rows += is_changed.true_count() as u64;
+        if self.returning.items.is_some() {
+            let others = self.returning.others_of(batch, is_changed)?;
+            let columns = changed()?.columns().iter().cloned().chain(others).collect();
+            let rows = RecordBatch::try_new(Arc::clone(&self.seen), columns)?;
+            self.kept.push(rows);
         }
         Ok(())
     }
 
-    /// The layer that both make, after the check that new keys are free.
-    fn finish(mut self, view: &TablesView, target: &Target, layout: &TableLayout) -> Result<Layer> {
-        let fresh: Vec<&[u8]> = self
-            .inserted
-            .keys()
-            .map(Vec::as_slice)
-            .filter(|key| !self.deleted.contains_key(*key))
-            .collect();
-        let entries = view.get_many(layout, &fresh)?;
-        let mut layer = Layer::new();
-        for (key, entry) in fresh.into_iter().zip(entries) {
-            if entry.after.is_some() && !layout.is_bag() {
-                let all: Vec<usize> = (0..target.columns().len()).collect();
-                let rows = view.rows_of(layout, &[key], &all)?;
-                return Err(target.unique_violation(&rows, 0));
-            }
-            layer.insert(key.to_vec(), entry);
-        }
-        for (key, (entry, deleted)) in std::mem::take(&mut self.deleted) {
-            let left = copies(layout, &entry)? - deleted;
-            let after = match layout.is_bag() {
-                true => encode_count(left),
-                false if left > 0 => entry.after,
-                false => None,
-            };
-            let before = entry.before;
-            layer.insert(key, OverlayEntry { before, after });
-        }
-        for (key, (value, copies)) in self.inserted {
-            let entry = layer
-                .get_mut(&key)
-                .ok_or_else(|| Error::internal("every inserted key was looked up"))?;
-            entry.after = match layout.is_bag() {
-                true => {
-                    let left = entry.after.as_deref().map_or(Ok(0), decode_count)?;
-                    encode_count(left + copies)
-                }
-                false => Some(value),
-            };
-        }
-        Ok(layer)
-    }
-}
-
-/// How many rows an entry stands for.
-fn copies(layout: &TableLayout, entry: &OverlayEntry) -> Result<u64> {
-    match &entry.after {
-        None => Ok(0),
-        Some(value) if layout.is_bag() => decode_count(value),
-        Some(_) => Ok(1),
+    /// Hands the changes to the transaction, and evaluates RETURNING.
+    async fn finish(self, dml: &mut DmlContext<'_>) -> Result<DmlResult> {
+        let view = dml.transaction.view();
+        let layer = self.changes.finish(view, &self.target, &self.layout)?;
+        let items = self.returning.items.as_ref();
+        let kept = (self.seen, self.kept);
+        let returning = super::returning(&dml.planning(), &self.target, items, kept).await?;
+        let base = dml.transaction.view().position();
+        dml.transaction.add(&self.layout, layer, base);
+        Ok(DmlResult {
+            rows: self.rows,
+            returning,
+        })
     }
 }

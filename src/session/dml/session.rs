@@ -13,13 +13,14 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 
 use super::has_changes;
+use super::plan::Planning;
 use super::values::{Cell, cells_to_arrays};
 use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::error::{Error, Result};
 use crate::log::tables::TableStore;
-use crate::session::parameters::{describe_query, placeholders, plan_with_values};
+use crate::session::parameters::{describe_query, plan_with_values, slots};
 use crate::session::rows::SharedRows;
 use crate::session::rowset::done;
 use crate::session::{
@@ -32,7 +33,7 @@ use crate::values::OutputSettings;
 
 /// Plans as the session plans its queries.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SessionPlanner;
+struct SessionPlanner;
 
 impl StatementPlanner for SessionPlanner {
     fn plan<'a>(
@@ -53,7 +54,18 @@ pub(super) enum Change<'a> {
     Truncate(&'a [String]),
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// The change that a statement is.
+    pub fn of(statement: &'a Statement) -> Result<Self> {
+        match statement {
+            Statement::Insert(insert) => Ok(Self::Insert(insert)),
+            Statement::Update(update) => Ok(Self::Update(update)),
+            Statement::Delete(delete) => Ok(Self::Delete(delete)),
+            Statement::Truncate(names) => Ok(Self::Truncate(names)),
+            _ => Err(Error::internal("a change of rows that is none")),
+        }
+    }
+
     fn tag(&self) -> &'static str {
         match self {
             Self::Insert(_) => "INSERT 0",
@@ -63,7 +75,7 @@ impl Change<'_> {
         }
     }
 
-    pub async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
+    async fn run(&self, dml: DmlContext<'_>) -> Result<DmlResult> {
         match self {
             Self::Insert(statement) => super::insert(dml, statement).await,
             Self::Update(statement) => super::update(dml, statement).await,
@@ -74,71 +86,54 @@ impl Change<'_> {
 }
 
 impl Session {
-    pub(in crate::session) async fn insert(
+    /// INSERT, UPDATE, DELETE or TRUNCATE.
+    pub(in crate::session) async fn change(
         &mut self,
-        statement: &ast::Insert,
+        statement: &Statement,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        let has_changes = statement.source.as_deref().is_some_and(has_changes);
-        if let (Some(source), true) = (&statement.source, has_changes) {
+        if let Statement::Insert(insert) = statement
+            && let Some(source) = insert.source.as_deref().filter(|s| has_changes(s))
+        {
             let results = self.run_changes_of_with(source, parameters).await?;
-            let mut statement = statement.clone();
-            statement.source = Some(Box::new(results.query));
-            let change = Change::Insert(&statement);
+            let mut insert = insert.as_ref().clone();
+            insert.source = Some(Box::new(results.query));
+            let change = Change::Insert(&insert);
             return self.change_rows(change, results.state, parameters).await;
         }
         let state = self.planning_state();
-        self.change_rows(Change::Insert(statement), state, parameters)
+        self.change_rows(Change::of(statement)?, state, parameters)
             .await
     }
 
-    pub(in crate::session) async fn update(
-        &mut self,
-        statement: &ast::Statement,
-        parameters: &[Parameter],
-    ) -> Result<StatementResult> {
+    /// A column's default gives another value for each row, as `random()` does.
+    pub(in crate::session) fn default_differs_by_row(
+        &self,
+        column: &ColumnDefinition,
+    ) -> Result<bool> {
+        let Some(default) = &column.default else {
+            return Ok(false);
+        };
         let state = self.planning_state();
-        self.change_rows(Change::Update(statement), state, parameters)
-            .await
+        let expression = state.create_logical_expr(default, &DFSchema::empty())?;
+        Ok(expression.is_volatile())
     }
 
-    pub(in crate::session) async fn delete(
-        &mut self,
-        statement: &ast::Delete,
-        parameters: &[Parameter],
-    ) -> Result<StatementResult> {
-        let state = self.planning_state();
-        self.change_rows(Change::Delete(statement), state, parameters)
-            .await
-    }
-
-    /// The text of what a column's default gives now; `None` for NULL. 0A000 for one that differs
-    /// from row to row.
+    /// The text of what a column's default gives now; `None` for NULL or without a default.
     pub(in crate::session) async fn default_value_text(
         &mut self,
         column: &ColumnDefinition,
     ) -> Result<Option<String>> {
-        let state = self.planning_state();
-        if let Some(default) = &column.default {
-            let expression = state.create_logical_expr(default, &DFSchema::empty())?;
-            if expression.is_volatile() {
-                return Err(
-                    Error::unsupported("a value that differs from row to row cannot be added")
-                        .hint("Add the column without DEFAULT, UPDATE the rows, then say ALTER COLUMN … SET DEFAULT …."),
-                );
-            }
+        if column.default.is_none() {
+            return Ok(None);
         }
-        let mut transaction = Transaction::begin(&self.parts.tables)?;
-        let catalog = lookup(self.definitions());
-        let dml = DmlContext {
+        let state = self.planning_state();
+        let planning = Planning {
             state: &state,
             planner: &SessionPlanner,
-            catalog: &catalog,
-            transaction: &mut transaction,
             parameters: &[],
         };
-        let cells = vec![vec![Cell::Default]];
-        let arrays = cells_to_arrays(&dml.planning(), &[column], cells).await?;
+        let arrays = cells_to_arrays(&planning, &[column], vec![vec![Cell::Default]]).await?;
         let values = arrays
             .first()
             .ok_or_else(|| Error::internal("a default that gives no value"))?;
@@ -148,24 +143,27 @@ impl Session {
         Ok(text.is_valid(0).then(|| text.value(0).to_owned()))
     }
 
-    pub(in crate::session) async fn truncate(
-        &mut self,
-        names: &[String],
-    ) -> Result<StatementResult> {
-        let state = self.planning_state();
-        self.change_rows(Change::Truncate(names), state, &[]).await
-    }
-
     async fn change_rows(
         &mut self,
         change: Change<'_>,
         state: SessionState,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
+        let result = self.run_change(&change, &state, parameters).await?;
+        Ok(answer(&change, result))
+    }
+
+    /// Runs a change in the transaction of the running statement.
+    pub(super) async fn run_change(
+        &mut self,
+        change: &Change<'_>,
+        state: &SessionState,
+        parameters: &[Parameter],
+    ) -> Result<DmlResult> {
         let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
         let catalog = lookup(self.definitions());
         let dml = DmlContext {
-            state: &state,
+            state,
             planner: &SessionPlanner,
             catalog: &catalog,
             transaction: &mut transaction,
@@ -173,7 +171,7 @@ impl Session {
         };
         let result = change.run(dml).await;
         self.rows.put_back(transaction);
-        Ok(answer(&change, result?))
+        result
     }
 
     pub(in crate::session) async fn describe_dml(
@@ -207,13 +205,10 @@ impl Session {
         state: SessionState,
         declared: &[Option<SqlType>],
     ) -> Result<StatementDescription> {
-        let used = placeholders(&statement)?.into_iter().max();
-        let count = used.unwrap_or(0).max(declared.len());
-        let mut types: Vec<Option<SqlType>> = declared.to_vec();
-        types.resize(count, None);
+        let mut types = slots(&statement, declared)?;
         let catalog = lookup(self.definitions());
         let mut transaction = Transaction::begin(&self.parts.tables)?;
-        let nulls = vec![Parameter::null(SqlType::Text)?; count];
+        let nulls = vec![Parameter::null(SqlType::Text)?; types.len()];
         let dml = DmlContext {
             state: &state,
             planner: &SessionPlanner,
@@ -287,7 +282,7 @@ impl Session {
     }
 }
 
-pub(super) fn lookup(
+fn lookup(
     snapshot: Arc<CatalogSnapshot>,
 ) -> impl Fn(&str) -> Option<Arc<CatalogObject>> + Send + Sync {
     move |name| snapshot.object(name).cloned()

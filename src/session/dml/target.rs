@@ -161,11 +161,10 @@ impl Target {
                 self.object.name
             ),
         )
-        .about(Subject {
-            table: self.object.name.clone(),
-            column: Some(self.columns()[column].name.clone()),
-            constraint: None,
-        });
+        .about(Subject::column(
+            &self.object.name,
+            &self.columns()[column].name,
+        ));
         match self.row_text(columns, row) {
             Ok(text) => error.detail(format!("Failing row contains ({text}).")),
             Err(_) => error,
@@ -179,11 +178,7 @@ impl Target {
             sqlstate::UNIQUE_VIOLATION,
             format!("duplicate key value violates unique constraint \"{constraint}\""),
         )
-        .about(Subject {
-            table: self.object.name.clone(),
-            column: None,
-            constraint: Some(constraint),
-        });
+        .about(Subject::constraint(&self.object.name, &constraint));
         let Some(layout) = &self.layout else {
             return error;
         };

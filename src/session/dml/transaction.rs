@@ -5,7 +5,7 @@
 //! changed the same keys meanwhile. Changes to tables wait in memory as sorted layers; rows of
 //! streams go to the log as they come and count only with the commit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::catalog::definition::CatalogObject;
@@ -149,7 +149,7 @@ impl Transaction {
     /// Makes all changes durable and visible as one; the position after it. 40001 if another
     /// transaction changed the same rows: a single statement may then simply be run again.
     pub async fn commit(self) -> Result<LogPosition> {
-        self.commit_over(|_| None).await
+        self.commit_over(&BTreeMap::new()).await
     }
 
     /// Forgets the changes to a table, which is dropped.
@@ -162,11 +162,11 @@ impl Transaction {
         self.overlays.keys().chain(self.streams.keys()).copied()
     }
 
-    /// As [`Self::commit`]; `altered` gives the newest definition of a table that the transaction
-    /// itself altered. 40001 if another one altered or dropped a table meanwhile.
+    /// As [`Self::commit`]; `altered` are the tables that the transaction itself altered, as they
+    /// are then, by identifier. 40001 if another one altered or dropped a table meanwhile.
     pub async fn commit_over(
         self,
-        altered: impl Fn(u32) -> Option<Arc<TableLayout>>,
+        altered: &BTreeMap<u32, Arc<TableLayout>>,
     ) -> Result<LogPosition> {
         let base = self.base.unwrap_or_default();
         // The view shares the layers: without it, they are merged in place.
@@ -177,7 +177,7 @@ impl Transaction {
             .filter_map(|(oid, overlay)| {
                 let layer = overlay.flatten();
                 let known = Arc::clone(self.layouts.get(&oid)?);
-                let own = altered(oid);
+                let own = altered.get(&oid).cloned();
                 (!layer.is_empty()).then(|| TableChanges {
                     known_version: own.is_none().then(|| known.version()),
                     layout: own.unwrap_or(known),

@@ -18,6 +18,7 @@ use super::text::parse_text;
 use crate::catalog::definition::ColumnDefinition;
 use crate::error::{Error, Result, sqlstate};
 use crate::session::Parameter;
+use crate::session::parameters::{parameter_index, undefined_parameter};
 use crate::types::SqlType;
 
 /// Expressions that one query evaluates.
@@ -85,16 +86,8 @@ impl Cell {
 }
 
 fn parameter(id: &str, parameters: &[Parameter]) -> Result<Parameter> {
-    id.strip_prefix('$')
-        .and_then(|digits| digits.parse::<usize>().ok())
-        .and_then(|number| parameters.get(number.checked_sub(1)?))
-        .cloned()
-        .ok_or_else(|| {
-            Error::new(
-                sqlstate::UNDEFINED_PARAMETER,
-                format!("there is no parameter {id}"),
-            )
-        })
+    let parameter = parameters.get(parameter_index(id)?);
+    parameter.cloned().ok_or_else(|| undefined_parameter(id))
 }
 
 /// Columns of cells as arrays of the columns' types. `cells` has one list per column, all of the

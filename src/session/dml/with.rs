@@ -3,14 +3,11 @@
 //! They run first, one after the other, and what they return takes the place of their text. They,
 //! and a SELECT after them, see the tables as they were before the statement, as in PostgreSQL.
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast;
 
-use super::DmlContext;
-use super::plan::{returned_name, state_with_returned, template};
-use super::session::{Change, SessionPlanner, lookup};
+use super::plan::{Rows, returned_name, state_with_returned, template};
+use super::session::Change;
 use crate::error::{Error, Result};
 use crate::session::parameters::placeholders;
 use crate::session::{Parameter, Session};
@@ -28,7 +25,7 @@ pub(in crate::session) struct WithResults {
 struct Progress {
     with: ast::With,
     kept: Vec<ast::Cte>,
-    tables: Vec<(SchemaRef, Vec<RecordBatch>)>,
+    tables: Vec<Rows>,
 }
 
 impl Progress {
@@ -41,11 +38,7 @@ impl Progress {
     }
 
     /// A query that changed rows becomes what it returned; without RETURNING it is gone.
-    fn replace(
-        &mut self,
-        mut cte: ast::Cte,
-        returned: Option<(SchemaRef, Vec<RecordBatch>)>,
-    ) -> Result<()> {
+    fn replace(&mut self, mut cte: ast::Cte, returned: Option<Rows>) -> Result<()> {
         let Some(returned) = returned else {
             return Ok(());
         };
@@ -82,17 +75,9 @@ impl Session {
             }
             let state = state_with_returned(&self.planning_state(), &progress.tables)?;
             let change = change_of(&cte, progress.earlier())?;
-            let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
-            let catalog = lookup(self.definitions());
-            let dml = DmlContext {
-                state: &state,
-                planner: &SessionPlanner,
-                catalog: &catalog,
-                transaction: &mut transaction,
-                parameters,
-            };
-            let result = change.borrowed().run(dml).await;
-            self.rows.put_back(transaction);
+            let result = self
+                .run_change(&Change::of(&change)?, &state, parameters)
+                .await;
             self.rows.see(&view);
             progress.replace(cte, result?.returning)?;
         }
@@ -114,7 +99,7 @@ impl Session {
                 progress.kept.push(cte);
                 continue;
             }
-            let statement = change_of(&cte, progress.earlier())?.into_statement();
+            let statement = change_of(&cte, progress.earlier())?;
             let described = Box::pin(self.describe_dml(&statement, types)).await?;
             types.resize(types.len().max(described.parameters.len()), None);
             let used = placeholders(&cte.query)?;
@@ -148,32 +133,8 @@ fn taken_apart(query: &ast::Query) -> Result<(ast::Query, Progress, Vec<ast::Cte
     Ok((query, progress, ctes))
 }
 
-enum OwnedChange {
-    Insert(Box<ast::Insert>),
-    Update(Box<ast::Statement>),
-    Delete(Box<ast::Delete>),
-}
-
-impl OwnedChange {
-    fn borrowed(&self) -> Change<'_> {
-        match self {
-            Self::Insert(insert) => Change::Insert(insert),
-            Self::Update(update) => Change::Update(update),
-            Self::Delete(delete) => Change::Delete(delete),
-        }
-    }
-
-    fn into_statement(self) -> Statement {
-        match self {
-            Self::Insert(insert) => Statement::Insert(insert),
-            Self::Update(update) => Statement::Update(update),
-            Self::Delete(delete) => Statement::Delete(delete),
-        }
-    }
-}
-
 /// The statement of a query, with the queries before it in its reach.
-fn change_of(cte: &ast::Cte, earlier: Option<ast::With>) -> Result<OwnedChange> {
+fn change_of(cte: &ast::Cte, earlier: Option<ast::With>) -> Result<Statement> {
     let mut query = cte.query.as_ref().clone();
     query.with = match (earlier, query.with.take()) {
         (Some(mut earlier), Some(own)) => {
@@ -183,10 +144,5 @@ fn change_of(cte: &ast::Cte, earlier: Option<ast::With>) -> Result<OwnedChange> 
         }
         (earlier, own) => earlier.or(own),
     };
-    match change_of_query(&mut query)? {
-        Some(Statement::Insert(insert)) => Ok(OwnedChange::Insert(insert)),
-        Some(Statement::Update(update)) => Ok(OwnedChange::Update(update)),
-        Some(Statement::Delete(delete)) => Ok(OwnedChange::Delete(delete)),
-        _ => Err(Error::internal("a change of rows that is none")),
-    }
+    change_of_query(&mut query)?.ok_or_else(|| Error::internal("a change of rows that is none"))
 }

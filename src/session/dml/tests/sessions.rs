@@ -1,11 +1,11 @@
 //! Changes of rows through a session: parameters, blocks, savepoints, COPY, several sessions.
 
-use datafusion::arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::array::{Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
 
+use super::batch_texts;
 use crate::error::{Result, sqlstate};
 use crate::session::{CopyIn, Parameter, Session, StatementResult};
 use crate::types::SqlType;
@@ -24,30 +24,13 @@ async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>> {
         match session.execute(&statement, &[]).await? {
             StatementResult::Rows { stream, .. } => {
                 let batches: Vec<RecordBatch> = stream.try_collect().await?;
-                lines.extend(batches.iter().flat_map(texts));
+                lines.extend(batches.iter().flat_map(batch_texts));
             }
             StatementResult::Command { tag } => lines.push(tag),
             _ => panic!("{sql} is a COPY"),
         }
     }
     Ok(lines)
-}
-
-fn texts(batch: &RecordBatch) -> Vec<String> {
-    let columns: Vec<_> = batch
-        .columns()
-        .iter()
-        .map(|c| cast(c, &DataType::Utf8).unwrap())
-        .collect();
-    (0..batch.num_rows())
-        .map(|row| {
-            let values = columns.iter().map(|c| match c.is_null(row) {
-                true => "∅".to_owned(),
-                false => c.as_string::<i32>().value(row).to_owned(),
-            });
-            values.collect::<Vec<_>>().join("|")
-        })
-        .collect()
 }
 
 async fn start_copy(session: &mut Session, sql: &str) -> CopyIn {
@@ -163,7 +146,10 @@ async fn parameters_have_the_types_of_their_columns() {
         };
         let batches: Vec<RecordBatch> = stream.try_collect().await.unwrap();
         assert_eq!(tag, "INSERT 0");
-        assert_eq!(batches.iter().flat_map(texts).collect::<Vec<_>>(), ["5|x"]);
+        assert_eq!(
+            batches.iter().flat_map(batch_texts).collect::<Vec<_>>(),
+            ["5|x"]
+        );
     }
     let (update, _) = session
         .parse("UPDATE t SET s = $1, v = $2 || v WHERE id = $3")
