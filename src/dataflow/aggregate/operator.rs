@@ -505,18 +505,6 @@ impl Operator for AggregateOperator {
         }
     }
 
-    fn state_tables(&self) -> Vec<TableId> {
-        let multisets = self.shared.plan.multisets.iter().map(|plan| plan.table);
-        [
-            self.shared.groups_table,
-            self.ends_table,
-            self.statistics_table,
-        ]
-        .into_iter()
-        .chain(multisets)
-        .collect()
-    }
-
     fn take_late_rows(&mut self) -> Vec<LateBatch> {
         self.late.take()
     }

@@ -208,11 +208,6 @@ impl ViewStorage {
         &self.layout
     }
 
-    /// The view's state tables, so that dropping it can drop its rows.
-    pub fn state_tables(&self) -> Vec<TableId> {
-        vec![rows_table(&self.name), count_table(&self.name)]
-    }
-
     /// The view's columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
