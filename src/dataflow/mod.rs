@@ -12,6 +12,7 @@
 pub mod aggregate;
 pub mod bag;
 pub mod batch_numbers;
+pub mod byte_rows;
 pub mod change;
 pub mod consolidate;
 pub mod distinct;

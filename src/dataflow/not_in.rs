@@ -14,8 +14,9 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::bag::{Bag, ByteRows, SettledRows};
+use super::bag::{Bag, SettledRows};
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::keyed::{KeyedReader, changed_keys, each_around, encode_key, split_key, weights_around};

@@ -19,8 +19,9 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 
-use super::bag::{Bag, ByteRows, SettledRows};
+use super::bag::{Bag, SettledRows};
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::expression::evaluate;

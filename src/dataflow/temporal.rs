@@ -16,8 +16,9 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::bag::{Bag, ByteRows};
+use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};

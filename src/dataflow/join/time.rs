@@ -15,7 +15,8 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 
 use super::{Join, Side};
-use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
+use crate::dataflow::bag::{Bag, SettledRows};
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::keyed::{split_key, weights_around};
 use crate::dataflow::operator::BatchContext;

@@ -24,8 +24,9 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 
 use self::careful::PlanErrors;
 use self::port::{PortContents, PortSlot, RowIterator};
-use super::bag::{Bag, BagReader, ByteRows};
+use super::bag::{Bag, BagReader};
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};

@@ -10,7 +10,7 @@
 use datafusion::arrow::array::{Array, BinaryBuilder};
 
 use super::{Difference, Head, TopSpec};
-use crate::dataflow::bag::ByteRows;
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::number::{
     read_integer, read_unsigned, truncated, write_signed, write_unsigned,
 };
