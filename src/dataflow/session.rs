@@ -26,6 +26,7 @@ use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::expression::evaluate;
 use super::keyed::{KeyedReader, each_around};
+use super::number::sortable_bytes;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
 use super::row_errors::OnRowError;
@@ -97,11 +98,6 @@ impl Going {
             self.weights.push(weight);
         }
     }
-}
-
-/// A time so that its bytes compare as it does.
-fn time_bytes(time: i64) -> [u8; 8] {
-    ((time as u64) ^ (1 << 63)).to_be_bytes()
 }
 
 /// The session of each member that `weight` says is there, in order of time.
@@ -178,7 +174,7 @@ impl Session {
             return Ok(());
         };
         let snapshot = &context.snapshot;
-        let mut due = ends.read_old_between(snapshot, &[], &time_bytes(above))?;
+        let mut due = ends.read_old_between(snapshot, &[], &sortable_bytes(above))?;
         let mut groups: Vec<Vec<u8>> = Vec::new();
         while due.advance()? {
             groups.push(due.row()[8..].to_vec());
@@ -243,7 +239,7 @@ impl Session {
                 let mut sessions: Vec<i64> = sessions.into_iter().flatten().map(|s| s.1).collect();
                 sessions.dedup();
                 ends.extend(sessions.into_iter().map(|end| {
-                    let key = [&time_bytes(end)[..], group].concat();
+                    let key = [&sortable_bytes(end)[..], group].concat();
                     (key, weight)
                 }));
             }

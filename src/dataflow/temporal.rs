@@ -21,6 +21,7 @@ use super::batch_numbers::BatchNumbers;
 use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::number::{read_sortable, sortable_bytes};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{EncodedRows, RowCodec};
@@ -100,17 +101,6 @@ pub struct TemporalFilter {
     errors: RowErrors,
 }
 
-/// A time so that its bytes compare as it does.
-fn time_bytes(time_us: i64) -> [u8; 8] {
-    ((time_us as u64) ^ (1 << 63)).to_be_bytes()
-}
-
-fn time_of(bytes: &[u8]) -> i64 {
-    let mut time = [0; 8];
-    time.copy_from_slice(&bytes[..8]);
-    (u64::from_be_bytes(time) ^ (1 << 63)) as i64
-}
-
 impl TemporalFilter {
     /// An operator; `name` is its stable name.
     pub fn new(name: &str, spec: TemporalSpec) -> Result<Self> {
@@ -145,7 +135,7 @@ impl TemporalFilter {
     /// Keeps a row that is in until its time is over.
     fn keep_live(live: &mut Bag, until: i64, row: &[u8], weight: i64) {
         if until < i64::MAX {
-            live.add(&time_bytes(until), row, weight);
+            live.add(&sortable_bytes(until), row, weight);
         }
     }
 
@@ -157,9 +147,9 @@ impl TemporalFilter {
         let snapshot = &context.snapshot;
         let mut due = self
             .waiting
-            .read_old_between(snapshot, &[], &time_bytes(above))?;
+            .read_old_between(snapshot, &[], &sortable_bytes(above))?;
         while due.advance()? {
-            let (until, row) = (time_of(&due.row()[8..]), &due.row()[16..]);
+            let (until, row) = (read_sortable(&due.row()[8..])?, &due.row()[16..]);
             if context.now_us < until {
                 going.push(row, due.weight());
                 Self::keep_live(&mut self.live, until, row, due.weight());
@@ -177,7 +167,7 @@ impl TemporalFilter {
         let snapshot = &context.snapshot;
         let mut over = self
             .live
-            .read_old_between(snapshot, &[], &time_bytes(above))?;
+            .read_old_between(snapshot, &[], &sortable_bytes(above))?;
         while over.advance()? {
             going.push(&over.row()[8..], -over.weight());
             self.live.add(over.row(), &[], -over.weight());
@@ -247,7 +237,7 @@ impl Operator for TemporalFilter {
             let (row, weight) = (rows.row(index), change.weight(index));
             is_in.push(from <= now && now < until);
             if now < from && from < until {
-                let key = [time_bytes(from), time_bytes(until)].concat();
+                let key = [sortable_bytes(from), sortable_bytes(until)].concat();
                 self.waiting.add(&key, row, weight);
             } else if now < until {
                 Self::keep_live(&mut self.live, until, row, weight);
@@ -275,7 +265,7 @@ impl Operator for TemporalFilter {
             bag.settle(&context.snapshot)?;
             let mut first = bag.read_new(&context.snapshot, &[])?;
             if first.advance()? {
-                let time = time_of(first.row());
+                let time = read_sortable(first.row())?;
                 due = Some(due.map_or(time, |due| due.min(time)));
             }
         }

@@ -17,7 +17,7 @@ use crate::catalog::definition::EmitMode;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::late::{LateBatch, LateRows};
-use crate::dataflow::number::{read_integer, write_signed};
+use crate::dataflow::number::{read_integer, read_sortable, sortable_bytes, write_signed};
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
 use crate::error::{Error, Result};
@@ -216,8 +216,8 @@ impl AggregateOperator {
         if self.closed_until.is_some_and(|closed| closed >= watermark) {
             return Ok(None);
         }
-        let lower = self.closed_until.map(end_key);
-        let upper = watermark.checked_add(1).map(end_key);
+        let lower = self.closed_until.map(sortable_bytes);
+        let upper = watermark.checked_add(1).map(sortable_bytes);
         let mut scan = context.snapshot.scan(
             self.ends_table,
             lower.as_ref().map(|k| k.as_slice()),
@@ -255,11 +255,11 @@ impl AggregateOperator {
             Some(Some(end)) if end > closed => Some(end),
             Some(None) => None,
             _ => {
-                let lower = closed.checked_add(1).map(end_key);
+                let lower = closed.checked_add(1).map(sortable_bytes);
                 let lower = lower.as_ref().map(|k| k.as_slice());
                 let mut scan = context.snapshot.scan(self.ends_table, lower, None)?;
                 if scan.advance()? {
-                    Some(read_end(scan.key())?)
+                    Some(read_sortable(scan.key())?)
                 } else {
                     None
                 }
@@ -543,24 +543,12 @@ fn describe(request: &AggregateRequest) -> String {
         .to_owned()
 }
 
-/// An end in a form that sorts as bytes.
-fn end_key(end: i64) -> [u8; 8] {
-    ((end as u64) ^ (1 << 63)).to_be_bytes()
-}
-
-fn read_end(key: &[u8]) -> Result<i64> {
-    let head = key
-        .first_chunk::<8>()
-        .ok_or_else(|| Error::damaged("a window's end in the state is cut short"))?;
-    Ok((u64::from_be_bytes(*head) ^ (1 << 63)) as i64)
-}
-
 fn entries_of_ends(output: &ShardOutput) -> Entries {
     let mut entries = Entries::default();
     let mut key = Vec::new();
     for (end, group, is_new) in &output.ends {
         key.clear();
-        key.extend_from_slice(&end_key(*end));
+        key.extend_from_slice(&sortable_bytes(*end));
         key.extend_from_slice(group);
         if *is_new {
             entries.put(&key, |_| ());
