@@ -18,8 +18,11 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, BinaryBuilder};
 
 use super::byte_rows::ByteRows;
+use super::entries::RunWriter;
+use super::operator::OperatorStatistics;
+use super::single_entry::RowCount;
 use crate::error::{Error, Result};
-use crate::state::{Run, RunBuilder, StateScan, StateSnapshot, TableId};
+use crate::state::{Run, StateScan, StateSnapshot, TableId};
 
 /// Keys of one read of the store: bounds what is held at once.
 const KEYS_PER_READ_MAX: usize = 32 * 1024;
@@ -111,13 +114,10 @@ impl SettledRows {
 #[derive(Debug)]
 pub struct Bag {
     table: TableId,
-    counter: TableId,
+    count: RowCount,
     pending: ByteRows,
     pending_weights: Vec<i64>,
     settled: Arc<SettledRows>,
-    rows: Option<i64>,
-    updated: u64,
-    removed: u64,
 }
 
 impl Bag {
@@ -125,19 +125,16 @@ impl Bag {
     pub fn new(name: &str) -> Self {
         Self {
             table: TableId::from_name(name),
-            counter: TableId::from_name(&format!("{name}/count")),
+            count: RowCount::new(name),
             pending: ByteRows::default(),
             pending_weights: Vec::new(),
             settled: Arc::default(),
-            rows: None,
-            updated: 0,
-            removed: 0,
         }
     }
 
     /// The tables it is kept in.
     pub fn tables(&self) -> [TableId; 2] {
-        [self.table, self.counter]
+        [self.table, self.count.table()]
     }
 
     /// Adds `weight` copies of `row` under `key`.
@@ -217,10 +214,7 @@ impl Bag {
 
     /// Rows kept before this batch.
     pub fn rows_before(&self, snapshot: &StateSnapshot) -> Result<i64> {
-        match self.rows {
-            Some(rows) => Ok(rows),
-            None => self.stored_rows(snapshot),
-        }
+        self.count.before(snapshot)
     }
 
     /// Weights before the batch of `keys` (ascending); 0 where absent.
@@ -277,50 +271,29 @@ impl Bag {
     /// The batch's entries: changed weights, and the number of rows kept.
     pub fn drain(&mut self, snapshot: &StateSnapshot) -> Result<Vec<(TableId, Run)>> {
         let settled = std::mem::take(&mut self.settled);
-        (self.updated, self.removed) = (0, 0);
-        let mut rows = self.rows_before(snapshot)?;
-        self.rows = Some(rows);
-        if settled.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut builder = RunBuilder::new();
-        let mut key = self.table.0.to_be_bytes().to_vec();
+        let (entries, key_bytes) = (settled.len(), settled.keys.bytes());
+        // Most weights take a byte.
+        let mut writer = RunWriter::new(self.table, entries, key_bytes, entries);
+        let (mut growth, mut removed) = (0, 0);
         let mut value = Vec::with_capacity(10);
-        for index in 0..settled.len() {
-            key.truncate(8);
-            key.extend_from_slice(settled.key(index));
+        for index in 0..entries {
             let new = settled.new_weight(index);
-            rows += i64::from(new != 0) - i64::from(settled.old_weight(index) != 0);
+            growth += i64::from(new != 0) - i64::from(settled.old_weight(index) != 0);
             if new == 0 {
-                self.removed += 1;
-                builder.push(&key, None);
+                removed += 1;
+                writer.delete(settled.key(index));
             } else {
-                self.updated += 1;
                 encode_weight(new, &mut value);
-                builder.push(&key, Some(&value));
+                writer.put(settled.key(index), &value);
             }
         }
-        self.rows = Some(rows);
-        let mut counter = RunBuilder::new();
-        encode_weight(rows, &mut value);
-        counter.push(&self.counter.0.to_be_bytes(), Some(&value));
-        let mut runs = vec![
-            (self.table, builder.finish()),
-            (self.counter, counter.finish()),
-        ];
+        let updated = entries as u64 - removed;
+        let mut runs = Vec::from_iter(self.count.drain(snapshot, growth, updated, removed)?);
+        if entries > 0 {
+            runs.push((self.table, writer.finish()));
+        }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)
-    }
-
-    fn stored_rows(&self, snapshot: &StateSnapshot) -> Result<i64> {
-        let mut key = BinaryBuilder::new();
-        key.append_value([]);
-        let found = snapshot.get_many(self.counter, &key.finish())?;
-        if found.is_valid(0) {
-            decode_weight(found.value(0))
-        } else {
-            Ok(0)
-        }
     }
 
     /// Forgets what the failed batch added.
@@ -328,15 +301,12 @@ impl Bag {
         self.pending = ByteRows::default();
         self.pending_weights = Vec::new();
         self.settled = Arc::default();
-        self.rows = None;
-        (self.updated, self.removed) = (0, 0);
+        self.count.reset();
     }
 
     /// Adds its numbers to an operator's.
-    pub fn add_statistics(&self, statistics: &mut crate::dataflow::operator::OperatorStatistics) {
-        statistics.state_rows += self.rows.unwrap_or(0).max(0) as u64;
-        statistics.state_rows_updated += self.updated;
-        statistics.state_rows_removed += self.removed;
+    pub fn add_statistics(&self, statistics: &mut OperatorStatistics) {
+        self.count.add_statistics(statistics);
         statistics.memory_bytes += self.pending.bytes_held() as u64;
     }
 }

@@ -62,6 +62,11 @@ impl ByteRows {
         order.into_iter().map(|(_, index)| index).collect()
     }
 
+    /// Bytes of all strings together.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Bytes allocated.
     pub fn bytes_held(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()

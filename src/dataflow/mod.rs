@@ -33,6 +33,7 @@ pub mod row_errors;
 pub mod rows;
 pub mod session;
 pub mod set_operation;
+pub mod single_entry;
 pub mod single_row;
 pub mod stateless;
 pub mod temporal;

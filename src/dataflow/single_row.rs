@@ -7,7 +7,7 @@
 //! The planner joins it without a condition to the rows that use the value. What was sent is kept
 //! beside the subquery's rows, so that the row of NULLs is sent once, also after a restart.
 
-use datafusion::arrow::array::{Array, BinaryBuilder, RecordBatch, new_null_array};
+use datafusion::arrow::array::{RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::SchemaRef;
 
 use super::bag::Bag;
@@ -16,8 +16,9 @@ use super::change::ChangeBatch;
 use super::consolidate::{change_of, under_schema};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{RowCodec, rebatch};
+use super::single_entry;
 use crate::error::{Error, Result, sqlstate};
-use crate::state::{Run, RunBuilder, TableId};
+use crate::state::{Run, TableId};
 
 /// The operator.
 pub struct SingleRow {
@@ -46,10 +47,7 @@ impl SingleRow {
 
     fn sent(&mut self, context: &BatchContext) -> Result<Option<Vec<u8>>> {
         if self.sent.is_none() {
-            let mut key = BinaryBuilder::new();
-            key.append_value([]);
-            let found = context.snapshot.get_many(self.sent_table, &key.finish())?;
-            self.sent = Some(found.is_valid(0).then(|| found.value(0).to_vec()));
+            self.sent = Some(single_entry::read(&context.snapshot, self.sent_table)?);
         }
         Ok(self.sent.clone().flatten())
     }
@@ -140,9 +138,7 @@ impl Operator for SingleRow {
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
         let mut runs = self.rows.drain(&context.snapshot)?;
         if let Some(row) = &self.sending {
-            let mut sent = RunBuilder::new();
-            sent.push(&self.sent_table.0.to_be_bytes(), Some(row));
-            runs.push((self.sent_table, sent.finish()));
+            runs.push(single_entry::write(self.sent_table, row));
         }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BinaryArray, BooleanArray};
+use datafusion::arrow::array::{Array, BooleanArray};
 use datafusion::physical_expr::PhysicalExpr;
 use rayon::prelude::*;
 
@@ -17,9 +17,10 @@ use crate::catalog::definition::EmitMode;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::late::{LateBatch, LateRows};
-use crate::dataflow::number::{read_integer, read_sortable, sortable_bytes, write_signed};
+use crate::dataflow::number::{read_sortable, sortable_bytes, write_signed};
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
+use crate::dataflow::single_entry;
 use crate::error::{Error, Result};
 use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
 
@@ -135,13 +136,8 @@ impl AggregateOperator {
             self.complete = Some(context.snapshot.is_table_empty(self.shared.groups_table)?);
         }
         if self.state_rows.is_none() {
-            let key = BinaryArray::from_iter_values([b""]);
-            let value = context.snapshot.get_many(self.statistics_table, &key)?;
-            let stored = value
-                .is_valid(0)
-                .then(|| read_integer(&mut value.value(0)))
-                .transpose()?;
-            self.state_rows = Some(stored.unwrap_or(0));
+            let stored = single_entry::read_number(&context.snapshot, self.statistics_table)?;
+            self.state_rows = Some(stored);
         }
         self.statistics = OperatorStatistics {
             state_rows: self.statistics.state_rows,

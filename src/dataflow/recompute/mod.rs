@@ -32,8 +32,9 @@ use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
+use super::single_entry;
 use crate::error::Result;
-use crate::state::{Run, RunBuilder, TableId};
+use crate::state::{Run, TableId};
 
 /// What to recompute.
 #[derive(Debug, Clone)]
@@ -219,9 +220,7 @@ impl Operator for Recompute {
             runs.extend(port.bag.drain(&context.snapshot)?);
         }
         if self.became_ready && self.ready != Some(true) {
-            let mut ready = RunBuilder::new();
-            ready.push(&self.ready_table.0.to_be_bytes(), Some(&[1]));
-            runs.push((self.ready_table, ready.finish()));
+            runs.push(single_entry::write(self.ready_table, &[1]));
         }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)
