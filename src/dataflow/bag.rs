@@ -18,8 +18,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, BinaryBuilder};
 
 use super::byte_rows::ByteRows;
+use super::change::ChangeBatch;
 use super::entries::RunWriter;
 use super::operator::OperatorStatistics;
+use super::rows::RowCodec;
 use super::single_entry::RowCount;
 use crate::error::{Error, Result};
 use crate::state::{Run, StateScan, StateSnapshot, TableId};
@@ -141,6 +143,15 @@ impl Bag {
     pub fn add(&mut self, key: &[u8], row: &[u8], weight: i64) {
         self.pending.push(key, row);
         self.pending_weights.push(weight);
+    }
+
+    /// Adds the rows of a change, under no key.
+    pub fn add_change(&mut self, codec: &RowCodec, change: &ChangeBatch) -> Result<()> {
+        let rows = codec.encode(change.rows())?;
+        for index in 0..change.num_rows() {
+            self.add(&[], rows.row(index), change.weight(index));
+        }
+        Ok(())
     }
 
     /// Nothing was added since the last settling.
@@ -309,6 +320,19 @@ impl Bag {
         self.count.add_statistics(statistics);
         statistics.memory_bytes += self.pending.bytes_held() as u64;
     }
+}
+
+/// The entries of several bags, tables ascending.
+pub fn drain_all<'a>(
+    bags: impl IntoIterator<Item = &'a mut Bag>,
+    snapshot: &StateSnapshot,
+) -> Result<Vec<(TableId, Run)>> {
+    let mut runs = Vec::new();
+    for bag in bags {
+        runs.extend(bag.drain(snapshot)?);
+    }
+    runs.sort_by_key(|(table, _)| *table);
+    Ok(runs)
 }
 
 /// Makes readers of a bag as of one batch; may be sent to another thread.

@@ -19,7 +19,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 
-use super::bag::{Bag, SettledRows};
+use super::bag::{Bag, SettledRows, drain_all};
 use super::batch_numbers::BatchNumbers;
 use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
@@ -360,12 +360,8 @@ impl Operator for Session {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = self.rows.bag.drain(&context.snapshot)?;
-        if let Some(ends) = &mut self.ends {
-            runs.extend(ends.drain(&context.snapshot)?);
-        }
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        let bags = [&mut self.rows.bag].into_iter().chain(&mut self.ends);
+        drain_all(bags, &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

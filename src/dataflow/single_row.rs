@@ -13,7 +13,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::consolidate::{change_of, under_schema};
+use super::consolidate::{Outgoing, under_schema};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{RowCodec, rebatch};
 use super::single_entry;
@@ -104,11 +104,7 @@ impl Operator for SingleRow {
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
         let change = under_schema(change, self.codec.schema())?;
-        let rows = self.codec.encode(change.rows())?;
-        for index in 0..change.num_rows() {
-            self.rows.add(&[], rows.row(index), change.weight(index));
-        }
-        Ok(())
+        self.rows.add_change(&self.codec, &change)
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
@@ -123,14 +119,13 @@ impl Operator for SingleRow {
         if sent.as_ref() == Some(&row) {
             return Ok(());
         }
-        let mut going: Vec<(&[u8], i64)> = Vec::new();
+        let mut going = Outgoing::default();
         if let Some(sent) = &sent {
-            going.push((sent, -1));
+            going.push(sent, -1);
         }
-        going.push((&row, 1));
-        let rows = self.codec.decode(going.iter().map(|(row, _)| *row))?;
+        going.push(&row, 1);
+        going.decode(&self.codec, out)?;
         self.numbers.of(context).output_rows += going.len() as u64;
-        out.push(change_of(rows, going.iter().map(|(_, weight)| *weight)));
         self.sending = Some(row);
         Ok(())
     }

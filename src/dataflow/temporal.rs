@@ -16,11 +16,10 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::bag::Bag;
+use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
-use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::consolidate::Outgoing;
 use super::number::{read_sortable, sortable_bytes};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::{OnRowError, RowErrors};
@@ -140,7 +139,7 @@ impl TemporalFilter {
     }
 
     /// Waiting rows whose time has come.
-    fn let_in(&mut self, context: &BatchContext, going: &mut Going) -> Result<()> {
+    fn let_in(&mut self, context: &BatchContext, going: &mut Outgoing) -> Result<()> {
         let Some(above) = context.now_us.checked_add(1) else {
             return Ok(());
         };
@@ -160,7 +159,7 @@ impl TemporalFilter {
     }
 
     /// Live rows whose time is over.
-    fn let_out(&mut self, context: &BatchContext, going: &mut Going) -> Result<()> {
+    fn let_out(&mut self, context: &BatchContext, going: &mut Outgoing) -> Result<()> {
         let Some(above) = context.now_us.checked_add(1) else {
             return Ok(());
         };
@@ -173,31 +172,6 @@ impl TemporalFilter {
             self.live.add(over.row(), &[], -over.weight());
         }
         Ok(())
-    }
-
-    fn emit(&self, going: &Going, out: &mut Vec<ChangeBatch>) -> Result<()> {
-        for start in (0..going.weights.len()).step_by(ROWS_PER_BATCH) {
-            let range = start..(start + ROWS_PER_BATCH).min(going.weights.len());
-            let rows = self
-                .codec
-                .decode(range.clone().map(|index| going.rows.get(index)))?;
-            out.push(change_of(rows, going.weights[range].iter().copied()));
-        }
-        Ok(())
-    }
-}
-
-/// Rows on their way out.
-#[derive(Default)]
-struct Going {
-    rows: ByteRows,
-    weights: Vec<i64>,
-}
-
-impl Going {
-    fn push(&mut self, row: &[u8], weight: i64) {
-        self.rows.push(row, &[]);
-        self.weights.push(weight);
     }
 }
 
@@ -255,11 +229,11 @@ impl Operator for TemporalFilter {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.errors.settle()?;
-        let mut going = Going::default();
+        let mut going = Outgoing::default();
         self.let_in(context, &mut going)?;
         self.let_out(context, &mut going)?;
-        self.emit(&going, out)?;
-        self.numbers.of(context).output_rows += going.weights.len() as u64;
+        going.decode(&self.codec, out)?;
+        self.numbers.of(context).output_rows += going.len() as u64;
         let mut due: Option<i64> = None;
         for bag in [&mut self.waiting, &mut self.live] {
             bag.settle(&context.snapshot)?;
@@ -274,10 +248,7 @@ impl Operator for TemporalFilter {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = self.waiting.drain(&context.snapshot)?;
-        runs.extend(self.live.drain(&context.snapshot)?);
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        drain_all([&mut self.waiting, &mut self.live], &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

@@ -134,7 +134,6 @@ impl Translator<'_> {
             detail: format!("{left_key} not in {right_key}"),
             keys: [key(left_key, left_schema)?, key(right_key, right_schema)?],
             key_type: key_type.clone(),
-            left: self.nodes[left].schema.clone(),
             schema: self.relaxed(join.schema.inner()),
         };
         let detail = spec.detail.clone();
