@@ -211,8 +211,8 @@ impl Operator for TemporalFilter {
             let (row, weight) = (rows.row(index), change.weight(index));
             is_in.push(from <= now && now < until);
             if now < from && from < until {
-                let key = [sortable_bytes(from), sortable_bytes(until)].concat();
-                self.waiting.add(&key, row, weight);
+                let key = [sortable_bytes(from), sortable_bytes(until)];
+                self.waiting.add(key.as_flattened(), row, weight);
             } else if now < until {
                 Self::keep_live(&mut self.live, until, row, weight);
             }
