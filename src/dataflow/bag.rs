@@ -17,86 +17,17 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, BinaryBuilder};
 
+use super::byte_rows::ByteRows;
+use super::change::ChangeBatch;
+use super::entries::RunWriter;
+use super::operator::OperatorStatistics;
+use super::rows::RowCodec;
+use super::single_entry::RowCount;
 use crate::error::{Error, Result};
-use crate::state::{Run, RunBuilder, StateScan, StateSnapshot, TableId};
+use crate::state::{Run, StateScan, StateSnapshot, TableId};
 
 /// Keys of one read of the store: bounds what is held at once.
 const KEYS_PER_READ_MAX: usize = 32 * 1024;
-
-/// Byte strings end to end.
-#[derive(Debug, Default, Clone)]
-pub struct ByteRows {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl ByteRows {
-    /// Number of strings.
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// No strings.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// String `index`.
-    pub fn get(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.bytes[start..self.ends[index]]
-    }
-
-    /// Appends `head` and `tail` as one string.
-    pub fn push(&mut self, head: &[u8], tail: &[u8]) {
-        self.bytes.extend_from_slice(head);
-        self.bytes.extend_from_slice(tail);
-        self.ends.push(self.bytes.len());
-    }
-
-    /// All strings in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        (0..self.len()).map(|index| self.get(index))
-    }
-
-    /// The strings of two ascending lists, ascending, equal ones once.
-    pub fn merged(&self, other: &Self) -> Self {
-        let mut all = Self::default();
-        let (mut l, mut r) = (0, 0);
-        while l < self.len() || r < other.len() {
-            let take_left = r == other.len() || (l < self.len() && self.get(l) <= other.get(r));
-            let next = if take_left { self.get(l) } else { other.get(r) };
-            all.push(next, &[]);
-            l += usize::from(l < self.len() && self.get(l) == next);
-            r += usize::from(r < other.len() && other.get(r) == next);
-        }
-        all
-    }
-
-    /// Indices in ascending order of the strings.
-    pub fn sorted_indices(&self) -> Vec<u32> {
-        let mut order: Vec<(u64, u32)> = (0..self.len())
-            .map(|index| (leading_bytes(self.get(index)), index as u32))
-            .collect();
-        order.sort_unstable_by(|a, b| {
-            a.0.cmp(&b.0)
-                .then_with(|| self.get(a.1 as usize).cmp(self.get(b.1 as usize)))
-        });
-        order.into_iter().map(|(_, index)| index).collect()
-    }
-
-    fn bytes_held(&self) -> usize {
-        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
-    }
-}
-
-/// The first eight bytes as a number of the same order; most comparisons end there.
-fn leading_bytes(bytes: &[u8]) -> u64 {
-    let mut leading = [0; 8];
-    let count = bytes.len().min(8);
-    leading[..count].copy_from_slice(&bytes[..count]);
-    u64::from_be_bytes(leading)
-}
 
 /// What one batch changed in a bag: keys ascending and unique, old and new weight of each, never
 /// equal.
@@ -185,13 +116,10 @@ impl SettledRows {
 #[derive(Debug)]
 pub struct Bag {
     table: TableId,
-    counter: TableId,
+    count: RowCount,
     pending: ByteRows,
     pending_weights: Vec<i64>,
     settled: Arc<SettledRows>,
-    rows: Option<i64>,
-    updated: u64,
-    removed: u64,
 }
 
 impl Bag {
@@ -199,25 +127,31 @@ impl Bag {
     pub fn new(name: &str) -> Self {
         Self {
             table: TableId::from_name(name),
-            counter: TableId::from_name(&format!("{name}/count")),
+            count: RowCount::new(name),
             pending: ByteRows::default(),
             pending_weights: Vec::new(),
             settled: Arc::default(),
-            rows: None,
-            updated: 0,
-            removed: 0,
         }
     }
 
     /// The tables it is kept in.
     pub fn tables(&self) -> [TableId; 2] {
-        [self.table, self.counter]
+        [self.table, self.count.table()]
     }
 
     /// Adds `weight` copies of `row` under `key`.
     pub fn add(&mut self, key: &[u8], row: &[u8], weight: i64) {
         self.pending.push(key, row);
         self.pending_weights.push(weight);
+    }
+
+    /// Adds the rows of a change, under no key.
+    pub fn add_change(&mut self, codec: &RowCodec, change: &ChangeBatch) -> Result<()> {
+        let rows = codec.encode(change.rows())?;
+        for index in 0..change.num_rows() {
+            self.add(&[], rows.row(index), change.weight(index));
+        }
+        Ok(())
     }
 
     /// Nothing was added since the last settling.
@@ -291,10 +225,7 @@ impl Bag {
 
     /// Rows kept before this batch.
     pub fn rows_before(&self, snapshot: &StateSnapshot) -> Result<i64> {
-        match self.rows {
-            Some(rows) => Ok(rows),
-            None => self.stored_rows(snapshot),
-        }
+        self.count.before(snapshot)
     }
 
     /// Weights before the batch of `keys` (ascending); 0 where absent.
@@ -351,50 +282,29 @@ impl Bag {
     /// The batch's entries: changed weights, and the number of rows kept.
     pub fn drain(&mut self, snapshot: &StateSnapshot) -> Result<Vec<(TableId, Run)>> {
         let settled = std::mem::take(&mut self.settled);
-        (self.updated, self.removed) = (0, 0);
-        let mut rows = self.rows_before(snapshot)?;
-        self.rows = Some(rows);
-        if settled.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut builder = RunBuilder::new();
-        let mut key = self.table.0.to_be_bytes().to_vec();
+        let (entries, key_bytes) = (settled.len(), settled.keys.bytes());
+        // Most weights take a byte.
+        let mut writer = RunWriter::new(self.table, entries, key_bytes, entries);
+        let (mut growth, mut removed) = (0, 0);
         let mut value = Vec::with_capacity(10);
-        for index in 0..settled.len() {
-            key.truncate(8);
-            key.extend_from_slice(settled.key(index));
+        for index in 0..entries {
             let new = settled.new_weight(index);
-            rows += i64::from(new != 0) - i64::from(settled.old_weight(index) != 0);
+            growth += i64::from(new != 0) - i64::from(settled.old_weight(index) != 0);
             if new == 0 {
-                self.removed += 1;
-                builder.push(&key, None);
+                removed += 1;
+                writer.delete(settled.key(index));
             } else {
-                self.updated += 1;
                 encode_weight(new, &mut value);
-                builder.push(&key, Some(&value));
+                writer.put(settled.key(index), &value);
             }
         }
-        self.rows = Some(rows);
-        let mut counter = RunBuilder::new();
-        encode_weight(rows, &mut value);
-        counter.push(&self.counter.0.to_be_bytes(), Some(&value));
-        let mut runs = vec![
-            (self.table, builder.finish()),
-            (self.counter, counter.finish()),
-        ];
+        let updated = entries as u64 - removed;
+        let mut runs = Vec::from_iter(self.count.drain(snapshot, growth, updated, removed)?);
+        if entries > 0 {
+            runs.push((self.table, writer.finish()));
+        }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)
-    }
-
-    fn stored_rows(&self, snapshot: &StateSnapshot) -> Result<i64> {
-        let mut key = BinaryBuilder::new();
-        key.append_value([]);
-        let found = snapshot.get_many(self.counter, &key.finish())?;
-        if found.is_valid(0) {
-            decode_weight(found.value(0))
-        } else {
-            Ok(0)
-        }
     }
 
     /// Forgets what the failed batch added.
@@ -402,17 +312,27 @@ impl Bag {
         self.pending = ByteRows::default();
         self.pending_weights = Vec::new();
         self.settled = Arc::default();
-        self.rows = None;
-        (self.updated, self.removed) = (0, 0);
+        self.count.reset();
     }
 
     /// Adds its numbers to an operator's.
-    pub fn add_statistics(&self, statistics: &mut crate::dataflow::operator::OperatorStatistics) {
-        statistics.state_rows += self.rows.unwrap_or(0).max(0) as u64;
-        statistics.state_rows_updated += self.updated;
-        statistics.state_rows_removed += self.removed;
+    pub fn add_statistics(&self, statistics: &mut OperatorStatistics) {
+        self.count.add_statistics(statistics);
         statistics.memory_bytes += self.pending.bytes_held() as u64;
     }
+}
+
+/// The entries of several bags, tables ascending.
+pub fn drain_all<'a>(
+    bags: impl IntoIterator<Item = &'a mut Bag>,
+    snapshot: &StateSnapshot,
+) -> Result<Vec<(TableId, Run)>> {
+    let mut runs = Vec::new();
+    for bag in bags {
+        runs.extend(bag.drain(snapshot)?);
+    }
+    runs.sort_by_key(|(table, _)| *table);
+    Ok(runs)
 }
 
 /// Makes readers of a bag as of one batch; may be sent to another thread.

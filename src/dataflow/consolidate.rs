@@ -6,6 +6,7 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::arrow::compute::interleave;
 use datafusion::arrow::datatypes::SchemaRef;
 
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::rows::{EncodedRows, RowCodec, rebatch};
 use crate::error::{Error, Result};
@@ -73,6 +74,55 @@ pub fn change_of(rows: RecordBatch, weights: impl Iterator<Item = i64>) -> Chang
         ChangeBatch::inserts(rows)
     } else {
         ChangeBatch::weighted(rows, Int64Array::from(weights))
+    }
+}
+
+/// Decodes rows into changes of at most [`ROWS_PER_BATCH`]; `at` gives the bytes and the weight of
+/// each of `count`.
+pub fn decode_changes<'a>(
+    codec: &RowCodec,
+    count: usize,
+    at: impl Fn(usize) -> (&'a [u8], i64),
+    out: &mut Vec<ChangeBatch>,
+) -> Result<()> {
+    for start in (0..count).step_by(ROWS_PER_BATCH) {
+        let range = start..(start + ROWS_PER_BATCH).min(count);
+        let rows = codec.decode(range.clone().map(|index| at(index).0))?;
+        out.push(change_of(rows, range.map(|index| at(index).1)));
+    }
+    Ok(())
+}
+
+/// Encoded rows on their way out.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    rows: ByteRows,
+    weights: Vec<i64>,
+}
+
+impl Outgoing {
+    /// Adds a row; one of weight 0 is none.
+    pub fn push(&mut self, row: &[u8], weight: i64) {
+        if weight != 0 {
+            self.rows.push(row, &[]);
+            self.weights.push(weight);
+        }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.weights.is_empty()
+    }
+
+    /// The rows as changes.
+    pub fn decode(&self, codec: &RowCodec, out: &mut Vec<ChangeBatch>) -> Result<()> {
+        let at = |index| (self.rows.get(index), self.weights[index]);
+        decode_changes(codec, self.len(), at, out)
     }
 }
 

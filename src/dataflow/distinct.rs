@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::bag::{Bag, SettledRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::consolidate::decode_changes;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::RowCodec;
 use crate::error::Result;
@@ -60,11 +60,7 @@ impl Operator for Distinct {
         _out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
-        let rows = self.codec.encode(change.rows())?;
-        for index in 0..change.num_rows() {
-            self.bag.add(&[], rows.row(index), change.weight(index));
-        }
-        Ok(())
+        self.bag.add_change(&self.codec, &change)
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
@@ -72,13 +68,11 @@ impl Operator for Distinct {
         let crossed: Vec<usize> = (0..settled.len())
             .filter(|index| crossing(&settled, *index) != 0)
             .collect();
-        for chunk in crossed.chunks(ROWS_PER_BATCH) {
-            let rows = self.codec.decode(chunk.iter().map(|i| settled.key(*i)))?;
-            out.push(change_of(
-                rows,
-                chunk.iter().map(|i| crossing(&settled, *i)),
-            ));
-        }
+        let at = |place: usize| {
+            let index = crossed[place];
+            (settled.key(index), crossing(&settled, index))
+        };
+        decode_changes(&self.codec, crossed.len(), at, out)?;
         self.numbers.of(context).output_rows += crossed.len() as u64;
         Ok(())
     }

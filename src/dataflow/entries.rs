@@ -201,39 +201,6 @@ fn merge_ranges(parts: &[(&Entries, Range<usize>)], writer: &mut RunWriter) {
     }
 }
 
-/// Byte strings one after the other.
-#[derive(Debug, Default)]
-pub struct Gathered {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Gathered {
-    /// Appends one.
-    pub fn push(&mut self, item: &[u8]) {
-        self.bytes.extend_from_slice(item);
-        self.ends.push(self.bytes.len());
-    }
-
-    /// Number of them.
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// There are none.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .map(|(start, &end)| &self.bytes[start..end])
-    }
-}
-
 /// The first sixteen bytes as a number that compares as they do; shorter keys are filled with
 /// zeros.
 pub fn leading_bytes(key: &[u8]) -> u128 {

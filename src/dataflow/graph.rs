@@ -611,11 +611,10 @@ impl View {
 
     /// Rows of the changes that the view's aggregate did not make.
     fn unmade_rows(&self) -> u64 {
-        let aggregates = self.nodes.iter().rev();
-        let mut aggregates = aggregates.filter(|node| node.description.state.is_some());
-        aggregates
-            .next()
-            .map_or(0, |node| node.operator.statistics().output_rows)
+        let groups = self.plan.outermost_aggregate();
+        groups.map_or(0, |index| {
+            self.nodes[index].operator.statistics().output_rows
+        })
     }
 
     fn late_rows(&self) -> u64 {

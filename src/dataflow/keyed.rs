@@ -6,7 +6,8 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::bag::{Bag, BagReader, ByteRows, SettledRows};
+use super::bag::{Bag, BagReader, SettledRows};
+use super::byte_rows::ByteRows;
 use super::operator::BatchContext;
 use crate::error::Result;
 use crate::state::StateSnapshot;

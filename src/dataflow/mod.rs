@@ -12,6 +12,7 @@
 pub mod aggregate;
 pub mod bag;
 pub mod batch_numbers;
+pub mod byte_rows;
 pub mod change;
 pub mod consolidate;
 pub mod distinct;
@@ -32,6 +33,7 @@ pub mod row_errors;
 pub mod rows;
 pub mod session;
 pub mod set_operation;
+pub mod single_entry;
 pub mod single_row;
 pub mod stateless;
 pub mod temporal;

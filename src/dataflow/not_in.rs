@@ -14,14 +14,15 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::bag::{Bag, ByteRows, SettledRows};
+use super::bag::{Bag, SettledRows, drain_all};
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::consolidate::{Outgoing, ROWS_PER_BATCH};
 use super::keyed::{KeyedReader, changed_keys, each_around, encode_key, split_key, weights_around};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::{OnRowError, RowErrors};
-use super::rows::{KeyCodec, RowCodec, rebatch};
+use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;
 use crate::state::{Run, TableId};
 
@@ -35,8 +36,6 @@ pub struct NotInSpec {
     /// Type of the values.
     pub key_type: DataType,
     /// Left rows, which are the output's too.
-    pub left: SchemaRef,
-    /// Output rows: the left columns.
     pub schema: SchemaRef,
 }
 
@@ -80,7 +79,7 @@ impl NotIn {
         let bag = |part: &str| Bag::new(&format!("{name}/{part}"));
         Ok(Self {
             keys: KeyCodec::new([spec.key_type.clone()])?,
-            codec: RowCodec::new(spec.left.clone())?,
+            codec: RowCodec::new(spec.schema.clone())?,
             left: bag("left"),
             right: bag("right"),
             totals: bag("totals"),
@@ -110,7 +109,7 @@ impl NotIn {
         &self,
         changed: &SettledRows,
         context: &BatchContext,
-        going: &mut Going,
+        going: &mut Outgoing,
     ) -> Result<()> {
         let mut unordered = ByteRows::default();
         let mut prefixed = Vec::new();
@@ -151,7 +150,7 @@ impl NotIn {
         changed: &SettledRows,
         cases: (RightSide, RightSide),
         context: &BatchContext,
-        going: &mut Going,
+        going: &mut Outgoing,
     ) -> Result<()> {
         let mut reader = KeyedReader::new(&self.left, &context.snapshot, false, 1)?;
         let mut entries: Vec<(Vec<u8>, i64, i64)> = Vec::new();
@@ -170,7 +169,7 @@ impl NotIn {
         entries: &[(Vec<u8>, i64, i64)],
         cases: (RightSide, RightSide),
         context: &BatchContext,
-        going: &mut Going,
+        going: &mut Outgoing,
     ) -> Result<()> {
         let mut keys = ByteRows::default();
         for (entry, _, _) in entries {
@@ -220,47 +219,12 @@ impl NotIn {
         }
         Ok(passing)
     }
-
-    fn emit(
-        &mut self,
-        going: Going,
-        context: &BatchContext,
-        out: &mut Vec<ChangeBatch>,
-    ) -> Result<()> {
-        let numbers = self.numbers.of(context);
-        numbers.output_rows += going.weights.len() as u64;
-        for start in (0..going.weights.len()).step_by(ROWS_PER_BATCH) {
-            let range = start..(start + ROWS_PER_BATCH).min(going.weights.len());
-            let batch = self
-                .codec
-                .decode(range.clone().map(|index| going.rows.get(index)))?;
-            let batch = rebatch(&self.spec.schema, batch.columns().to_vec(), range.len())?;
-            out.push(change_of(batch, going.weights[range].iter().copied()));
-        }
-        Ok(())
-    }
 }
 
 /// The value's bytes behind the length that a key begins with.
 fn value_of(key: &[u8]) -> &[u8] {
     let digits = key.iter().take_while(|byte| **byte & 0x80 != 0).count();
     &key[digits + 1..]
-}
-
-/// Rows on their way out.
-#[derive(Default)]
-struct Going {
-    rows: ByteRows,
-    weights: Vec<i64>,
-}
-
-impl Going {
-    fn push(&mut self, row: &[u8], weight: i64) {
-        if weight != 0 {
-            self.rows.push(row, &[]);
-            self.weights.push(weight);
-        }
-    }
 }
 
 impl Operator for NotIn {
@@ -318,7 +282,7 @@ impl Operator for NotIn {
         self.right.settle(&context.snapshot)?;
         self.totals.settle(&context.snapshot)?;
         let cases = self.right_side(context)?;
-        let mut going = Going::default();
+        let mut going = Outgoing::default();
         match cases {
             (RightSide::HoldsNull, RightSide::HoldsNull) => {}
             (RightSide::Empty, RightSide::Empty) => {
@@ -331,16 +295,13 @@ impl Operator for NotIn {
             }
             _ => self.all_values(&changed, cases, context, &mut going)?,
         }
-        self.emit(going, context, out)
+        self.numbers.of(context).output_rows += going.len() as u64;
+        going.decode(&self.codec, out)
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = Vec::new();
-        for bag in [&mut self.left, &mut self.right, &mut self.totals] {
-            runs.extend(bag.drain(&context.snapshot)?);
-        }
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        let bags = [&mut self.left, &mut self.right, &mut self.totals];
+        drain_all(bags, &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

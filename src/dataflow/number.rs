@@ -1,5 +1,6 @@
 //! Integers in stored values: zigzag and LEB128, so that the small ones that counts, sums and
-//! weights mostly are take a byte or two.
+//! weights mostly are take a byte or two. In keys: eight bytes that compare as the numbers do, as
+//! times must.
 
 use crate::error::{Error, Result};
 
@@ -55,6 +56,17 @@ pub fn read_unsigned(input: &mut &[u8]) -> Result<u128> {
     Err(truncated())
 }
 
+/// An integer in bytes that compare as the numbers do: big endian, the sign turned round.
+pub fn sortable_bytes(value: i64) -> [u8; 8] {
+    ((value as u64) ^ (1 << 63)).to_be_bytes()
+}
+
+/// The integer of the [`sortable_bytes`] that `bytes` begin with.
+pub fn read_sortable(bytes: &[u8]) -> Result<i64> {
+    let head = bytes.first_chunk::<8>().ok_or_else(truncated)?;
+    Ok((u64::from_be_bytes(*head) ^ (1 << 63)) as i64)
+}
+
 /// A stored value ended early or is malformed.
 pub fn truncated() -> Error {
     Error::damaged("a state entry is cut short or malformed")
@@ -63,6 +75,15 @@ pub fn truncated() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sortable_bytes_compare_as_their_numbers() {
+        let numbers = [i64::MIN, -2, -1, 0, 1, 255, 256, i64::MAX];
+        let bytes = numbers.map(sortable_bytes);
+        assert!(bytes.is_sorted_by(|a, b| a < b));
+        assert_eq!(bytes.map(|bytes| read_sortable(&bytes).unwrap()), numbers);
+        assert!(read_sortable(&bytes[0][..7]).is_err());
+    }
 
     #[test]
     fn numbers_survive_their_stored_form() {

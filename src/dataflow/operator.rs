@@ -104,7 +104,7 @@ pub trait Operator: Send {
         Ok(Vec::new())
     }
 
-    /// Its state tables, so that they can be dropped with it.
+    /// All state tables it may write, so that they can be dropped with it.
     fn tables(&self) -> Vec<TableId> {
         Vec::new()
     }
@@ -134,11 +134,6 @@ pub trait Operator: Send {
     /// clock, even one without rows; `None`: never.
     fn due_us(&self) -> Option<i64> {
         None
-    }
-
-    /// All state tables it may write, so that dropping a view can drop its state.
-    fn state_tables(&self) -> Vec<TableId> {
-        Vec::new()
     }
 
     /// Rows of this batch that came too late, as far as they are kept; each is given once.

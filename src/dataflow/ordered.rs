@@ -22,6 +22,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use super::aggregate::EventTimeGroup;
 use super::bag::{Bag, SettledRows};
 use super::change::ChangeBatch;
+use super::number::{read_sortable, sortable_bytes};
 use super::operator::BatchContext;
 use super::row_errors::RowErrors;
 use super::rows::{KeyCodec, RowCodec, without_negative_zero};
@@ -191,11 +192,8 @@ impl OrderedEncoding {
         let (time, watermark) = (self.spec.event_time?, context.watermark?);
         assert_eq!(time.group_index, 0, "the closing column leads the key");
         let above = watermark.saturating_sub(time.end_offset).checked_add(1)?;
-        // arrow-row: a value is 1 and its bytes with the sign turned round; NULL, which never
-        // closes, is 0.
-        let mut upper = vec![1];
-        upper.extend_from_slice(&((above as u64) ^ (1 << 63)).to_be_bytes());
-        Some((vec![1], upper))
+        // arrow-row: a value is 1 and its sortable bytes; NULL, which never closes, is 0.
+        Some((vec![1], [&[1], &sortable_bytes(above)[..]].concat()))
     }
 
     /// When state is freed, in words.
@@ -308,11 +306,10 @@ pub fn tail_parts(tail: &[u8]) -> EntryParts<'_> {
     }
 }
 
-/// The time that an order key of one integer or timestamp begins with (arrow-row: 1 and the bytes
-/// with the sign turned round); `None`: NULL.
+/// The time that an order key of one integer or timestamp begins with (arrow-row: 1 and its
+/// sortable bytes); `None`: NULL.
 pub fn leading_time(order: &[u8]) -> Option<i64> {
-    let bytes: [u8; 8] = order.get(1..9)?.try_into().ok()?;
-    (order[0] == 1).then_some((u64::from_be_bytes(bytes) ^ (1 << 63)) as i64)
+    read_sortable(order.strip_prefix(&[1])?).ok()
 }
 
 /// The entries of each group, consecutive since the group's bytes come first.

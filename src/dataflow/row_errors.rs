@@ -19,12 +19,14 @@
 //! a group; the aggregate meets it by the same policy, and the group's row takes the place of the
 //! failing one.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
-use datafusion::arrow::compute::concat;
+use datafusion::arrow::compute::{concat, filter};
+use datafusion::arrow::datatypes::Schema;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 
@@ -219,7 +221,7 @@ impl RowErrors {
         let good = failed.good_rows(change.num_rows());
         let columns = columns
             .iter()
-            .map(|column| Ok(datafusion::arrow::compute::filter(column, &good)?))
+            .map(|column| Ok(filter(column, &good)?))
             .collect::<Result<Vec<_>>>()?;
         Ok((change.filter(&good)?, columns))
     }
@@ -245,29 +247,37 @@ impl RowErrors {
         if failed.is_empty() {
             return Ok(());
         }
-        let cells = match self.policy {
-            OnRowError::Fail => Some(Cells::of(change.rows())),
-            OnRowError::Skip | OnRowError::Null => None,
-        };
-        for (&row, (error, read)) in &failed.rows {
+        if self.policy == OnRowError::Fail {
+            return self.sum_up(change, failed);
+        }
+        for (&row, (error, _)) in &failed.rows {
             let weight = change.weight(row);
-            if let Some(cells) = &cells {
-                let summed = self
-                    .summed
-                    .entry(cells.row(row)?)
-                    .or_insert_with(|| Summed {
-                        weight: 0,
-                        error: error.clone(),
-                        place: String::new(),
-                    });
-                summed.weight += weight;
-                if summed.place.is_empty() {
-                    summed.place = cells.place(row, read)?;
-                }
-            } else if weight > 0 {
+            if weight > 0 {
                 self.rows += weight as u64;
                 self.first.get_or_insert_with(|| error.clone());
             }
+        }
+        Ok(())
+    }
+
+    fn sum_up(&mut self, change: &ChangeBatch, failed: &FailedRows) -> Result<()> {
+        let settings = OutputSettings::default();
+        let texts = texts_of(change.rows(), &settings)?;
+        let schema = change.schema();
+        for (&row, (error, read)) in &failed.rows {
+            let summed = match self.summed.entry(cells(&texts, row)?) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let place = place(&schema, entry.key(), read);
+                    let error = error.clone();
+                    entry.insert(Summed {
+                        weight: 0,
+                        error,
+                        place,
+                    })
+                }
+            };
+            summed.weight += change.weight(row);
         }
         if self.summed.len() > ROWS_SUMMED_MAX {
             return self.fail();
@@ -320,7 +330,9 @@ pub fn place_of(
     row: usize,
     expression: &Arc<dyn PhysicalExpr>,
 ) -> Result<String> {
-    Cells::of(rows).place(row, &columns_of(expression))
+    let (one, settings) = (rows.slice(row, 1), OutputSettings::default());
+    let cells = cells(&texts_of(&one, &settings)?, 0)?;
+    Ok(place(&rows.schema(), &cells, &columns_of(expression)))
 }
 
 fn columns_of(expression: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
@@ -330,62 +342,45 @@ fn columns_of(expression: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
         .collect()
 }
 
-/// The texts of a batch's values.
-struct Cells<'a> {
-    rows: &'a RecordBatch,
-    settings: OutputSettings,
+/// Writes the values of a batch as texts.
+fn texts_of<'a>(rows: &RecordBatch, settings: &'a OutputSettings) -> Result<RowEncoder<'a>> {
+    let types = WireType::of_schema(&rows.schema())?;
+    RowEncoder::new(rows, &types, &[Format::Text], settings)
 }
 
-impl<'a> Cells<'a> {
-    fn of(rows: &'a RecordBatch) -> Self {
-        Self {
-            rows,
-            settings: OutputSettings::default(),
-        }
-    }
+/// The texts of a row; `None`: NULL.
+fn cells(texts: &RowEncoder, row: usize) -> Result<Vec<Option<String>>> {
+    let mut text = BytesMut::new();
+    (0..texts.width())
+        .map(|column| {
+            text.clear();
+            let is_value = texts.text(row, column, &mut text)?;
+            Ok(is_value.then(|| String::from_utf8_lossy(&text).into_owned()))
+        })
+        .collect()
+}
 
-    fn row(&self, row: usize) -> Result<Vec<Option<String>>> {
-        let one = self.rows.slice(row, 1);
-        let types = WireType::of_schema(&one.schema())?;
-        let encoder = RowEncoder::new(&one, &types, &[Format::Text], &self.settings)?;
-        let mut text = BytesMut::new();
-        (0..one.num_columns())
-            .map(|column| {
-                text.clear();
-                let is_value = encoder.text(0, column, &mut text)?;
-                Ok(is_value.then(|| String::from_utf8_lossy(&text).into_owned()))
-            })
-            .collect()
-    }
-
-    /// All columns if they are few, else those that the failing expression reads.
-    fn place(&self, row: usize, read: &[usize]) -> Result<String> {
-        let cells = self.row(row)?;
-        let mut shown: Vec<usize> = if cells.len() <= COLUMNS_SHOWN || read.is_empty() {
-            (0..cells.len()).collect()
-        } else {
-            read.to_vec()
-        };
-        shown.sort_unstable();
-        shown.truncate(COLUMNS_SHOWN);
-        let schema = self.rows.schema();
-        let names: Vec<&str> = shown
-            .iter()
-            .map(|&c| schema.field(c).name().as_str())
-            .collect();
-        let values: Vec<String> = shown
-            .iter()
-            .map(|&column| match &cells[column] {
-                None => "null".to_owned(),
-                Some(text) => shortened(text),
-            })
-            .collect();
-        Ok(format!(
-            "in row ({}) = ({})",
-            names.join(", "),
-            values.join(", ")
-        ))
-    }
+/// All columns of a row if they are few, else those that the failing expression reads.
+fn place(schema: &Schema, cells: &[Option<String>], read: &[usize]) -> String {
+    let mut shown: Vec<usize> = if cells.len() <= COLUMNS_SHOWN || read.is_empty() {
+        (0..cells.len()).collect()
+    } else {
+        read.to_vec()
+    };
+    shown.sort_unstable();
+    shown.truncate(COLUMNS_SHOWN);
+    let names: Vec<&str> = shown
+        .iter()
+        .map(|&column| schema.field(column).name().as_str())
+        .collect();
+    let values: Vec<String> = shown
+        .iter()
+        .map(|&column| match &cells[column] {
+            None => "null".to_owned(),
+            Some(text) => shortened(text),
+        })
+        .collect();
+    format!("in row ({}) = ({})", names.join(", "), values.join(", "))
 }
 
 fn shortened(text: &str) -> String {
@@ -398,7 +393,7 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::{Array, AsArray, Int64Array};
-    use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{binary, col};
 

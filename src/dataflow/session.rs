@@ -15,16 +15,16 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use datafusion::arrow::array::{ArrayRef, Int64Array};
+use datafusion::arrow::datatypes::SchemaRef;
 
-use super::bag::{Bag, ByteRows, SettledRows};
+use super::bag::{Bag, SettledRows, drain_all};
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
-use super::expression::evaluate;
 use super::keyed::{KeyedReader, each_around};
+use super::number::sortable_bytes;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
 use super::row_errors::OnRowError;
@@ -47,13 +47,11 @@ pub enum SessionColumn {
 pub struct SessionSpec {
     /// In SQL words, for people.
     pub detail: String,
-    /// Keys, and the time as the only order column, ascending.
+    /// Keys, and the time as the only order column, ascending. Where it follows a watermark, a row
+    /// is late once its own session, were it alone, is closed.
     pub rows: OrderedSpec,
     /// Longest distance of two rows of a session: microseconds, or the integer time's unit.
     pub gap: i64,
-    /// Added to a time it gives the event time up to which rows can carry it; `None`: the time
-    /// follows no watermark.
-    pub closes_after: Option<i64>,
     /// What is appended to the input's columns.
     pub columns: Vec<SessionColumn>,
     /// Output rows.
@@ -98,11 +96,6 @@ impl Going {
     }
 }
 
-/// A time so that its bytes compare as it does.
-fn time_bytes(time: i64) -> [u8; 8] {
-    ((time as u64) ^ (1 << 63)).to_be_bytes()
-}
-
 /// The session of each member that `weight` says is there, in order of time.
 fn sessions(
     members: &[Member],
@@ -132,7 +125,7 @@ fn sessions(
 impl Session {
     /// An operator; `name` is its stable name.
     pub fn new(name: &str, spec: SessionSpec) -> Result<Self> {
-        let ends = spec.closes_after.is_some();
+        let ends = spec.rows.order_closes_after.is_some();
         Ok(Self {
             rows: OrderedRows::new(name, spec.rows.clone())?,
             ends: ends.then(|| Bag::new(&format!("{name}/ends"))),
@@ -141,43 +134,16 @@ impl Session {
         })
     }
 
-    /// Sessions that end at or before this are out of reach; `None`: none is.
-    fn closed_to(&self, context: &BatchContext) -> Option<i64> {
-        let delay = self.spec.closes_after?.saturating_add(self.spec.gap);
-        Some(context.watermark?.saturating_sub(delay))
-    }
-
-    /// The rows in time.
-    fn in_time(&self, change: ChangeBatch, context: &BatchContext) -> Result<(ChangeBatch, u64)> {
-        let Some(closed) = self.closed_to(context) else {
-            return Ok((change, 0));
-        };
-        let time = evaluate(&self.spec.rows.order[0].expr, change.rows())?;
-        let times = cast(&time, &DataType::Int64)?;
-        let times = times.as_primitive::<Int64Type>();
-        let mut late = 0;
-        let keep = (0..change.num_rows()).map(|index| {
-            let keeps = times.is_null(index) || times.value(index) > closed;
-            late += u64::from(!keeps) * change.weight(index).unsigned_abs();
-            Some(keeps)
-        });
-        let keep: datafusion::arrow::array::BooleanArray = keep.collect();
-        if late == 0 {
-            return Ok((change, 0));
-        }
-        Ok((change.filter(&keep)?, late))
-    }
-
     /// Takes the rows of closed sessions out of the state. Before settling.
     fn forget_closed(&mut self, context: &BatchContext) -> Result<()> {
-        let Some(closed) = self.closed_to(context) else {
+        let Some(closed) = self.rows.encoding.order_closed_to(context) else {
             return Ok(());
         };
         let (Some(ends), Some(above)) = (&self.ends, closed.checked_add(1)) else {
             return Ok(());
         };
         let snapshot = &context.snapshot;
-        let mut due = ends.read_old_between(snapshot, &[], &time_bytes(above))?;
+        let mut due = ends.read_old_between(snapshot, &[], &sortable_bytes(above))?;
         let mut groups: Vec<Vec<u8>> = Vec::new();
         while due.advance()? {
             groups.push(due.row()[8..].to_vec());
@@ -242,7 +208,7 @@ impl Session {
                 let mut sessions: Vec<i64> = sessions.into_iter().flatten().map(|s| s.1).collect();
                 sessions.dedup();
                 ends.extend(sessions.into_iter().map(|end| {
-                    let key = [&time_bytes(end)[..], group].concat();
+                    let key = [&sortable_bytes(end)[..], group].concat();
                     (key, weight)
                 }));
             }
@@ -316,10 +282,10 @@ impl Operator for Session {
         context: &BatchContext,
         _out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
-        self.numbers.of(context).input_rows += change.num_rows() as u64;
-        let (change, late) = self.in_time(change, context)?;
-        self.numbers.of(context).late_rows += late;
-        self.rows.push(&change, context)?;
+        let late = self.rows.push(&change, context)?;
+        let numbers = self.numbers.of(context);
+        numbers.input_rows += change.num_rows() as u64;
+        numbers.late_rows += late;
         Ok(())
     }
 
@@ -327,7 +293,8 @@ impl Operator for Session {
         self.numbers.of(context);
         self.rows.encoding.errors.settle()?;
         self.forget_closed(context)?;
-        let closed = self.closed_to(context);
+        // Sessions that end at or before this are out of reach.
+        let closed = self.rows.encoding.order_closed_to(context);
         let changes: Arc<SettledRows> = self.rows.bag.settle(&context.snapshot)?;
         let groups = self.rows.changed_groups(context);
         let mut ready = Vec::new();
@@ -363,12 +330,8 @@ impl Operator for Session {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = self.rows.bag.drain(&context.snapshot)?;
-        if let Some(ends) = &mut self.ends {
-            runs.extend(ends.drain(&context.snapshot)?);
-        }
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        let bags = [&mut self.rows.bag].into_iter().chain(&mut self.ends);
+        drain_all(bags, &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

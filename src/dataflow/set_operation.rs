@@ -11,10 +11,10 @@
 
 use datafusion::arrow::datatypes::SchemaRef;
 
-use super::bag::Bag;
+use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of, under_schema};
+use super::consolidate::{decode_changes, under_schema};
 use super::keyed::weights_around;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::RowCodec;
@@ -99,11 +99,7 @@ impl Operator for SetOperation {
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
         let change = under_schema(change, self.codec.schema())?;
-        let rows = self.codec.encode(change.rows())?;
-        for index in 0..change.num_rows() {
-            self.sides[port].add(&[], rows.row(index), change.weight(index));
-        }
-        Ok(())
+        self.sides[port].add_change(&self.codec, &change)
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
@@ -123,23 +119,17 @@ impl Operator for SetOperation {
             })
             .filter(|(_, delta)| *delta != 0)
             .collect();
-        for chunk in changed.chunks(ROWS_PER_BATCH) {
-            let batch = self
-                .codec
-                .decode(chunk.iter().map(|(index, _)| rows.get(*index)))?;
-            out.push(change_of(batch, chunk.iter().map(|(_, delta)| *delta)));
-        }
+        let at = |place: usize| {
+            let (index, delta) = changed[place];
+            (rows.get(index), delta)
+        };
+        decode_changes(&self.codec, changed.len(), at, out)?;
         self.numbers.of(context).output_rows += changed.len() as u64;
         Ok(())
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = Vec::new();
-        for side in &mut self.sides {
-            runs.extend(side.drain(&context.snapshot)?);
-        }
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        drain_all(&mut self.sides, &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

@@ -7,17 +7,18 @@
 //! The planner joins it without a condition to the rows that use the value. What was sent is kept
 //! beside the subquery's rows, so that the row of NULLs is sent once, also after a restart.
 
-use datafusion::arrow::array::{Array, BinaryBuilder, RecordBatch, new_null_array};
+use datafusion::arrow::array::{RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::SchemaRef;
 
 use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::consolidate::{change_of, under_schema};
+use super::consolidate::{Outgoing, under_schema};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::rows::{RowCodec, rebatch};
+use super::single_entry;
 use crate::error::{Error, Result, sqlstate};
-use crate::state::{Run, RunBuilder, TableId};
+use crate::state::{Run, TableId};
 
 /// The operator.
 pub struct SingleRow {
@@ -46,10 +47,7 @@ impl SingleRow {
 
     fn sent(&mut self, context: &BatchContext) -> Result<Option<Vec<u8>>> {
         if self.sent.is_none() {
-            let mut key = BinaryBuilder::new();
-            key.append_value([]);
-            let found = context.snapshot.get_many(self.sent_table, &key.finish())?;
-            self.sent = Some(found.is_valid(0).then(|| found.value(0).to_vec()));
+            self.sent = Some(single_entry::read(&context.snapshot, self.sent_table)?);
         }
         Ok(self.sent.clone().flatten())
     }
@@ -106,11 +104,7 @@ impl Operator for SingleRow {
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
         let change = under_schema(change, self.codec.schema())?;
-        let rows = self.codec.encode(change.rows())?;
-        for index in 0..change.num_rows() {
-            self.rows.add(&[], rows.row(index), change.weight(index));
-        }
-        Ok(())
+        self.rows.add_change(&self.codec, &change)
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
@@ -125,14 +119,13 @@ impl Operator for SingleRow {
         if sent.as_ref() == Some(&row) {
             return Ok(());
         }
-        let mut going: Vec<(&[u8], i64)> = Vec::new();
+        let mut going = Outgoing::default();
         if let Some(sent) = &sent {
-            going.push((sent, -1));
+            going.push(sent, -1);
         }
-        going.push((&row, 1));
-        let rows = self.codec.decode(going.iter().map(|(row, _)| *row))?;
+        going.push(&row, 1);
+        going.decode(&self.codec, out)?;
         self.numbers.of(context).output_rows += going.len() as u64;
-        out.push(change_of(rows, going.iter().map(|(_, weight)| *weight)));
         self.sending = Some(row);
         Ok(())
     }
@@ -140,9 +133,7 @@ impl Operator for SingleRow {
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
         let mut runs = self.rows.drain(&context.snapshot)?;
         if let Some(row) = &self.sending {
-            let mut sent = RunBuilder::new();
-            sent.push(&self.sent_table.0.to_be_bytes(), Some(row));
-            runs.push((self.sent_table, sent.finish()));
+            runs.push(single_entry::write(self.sent_table, row));
         }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)

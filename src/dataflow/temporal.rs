@@ -16,10 +16,11 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::bag::{Bag, ByteRows};
+use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::consolidate::Outgoing;
+use super::number::{read_sortable, sortable_bytes};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{EncodedRows, RowCodec};
@@ -99,17 +100,6 @@ pub struct TemporalFilter {
     errors: RowErrors,
 }
 
-/// A time so that its bytes compare as it does.
-fn time_bytes(time_us: i64) -> [u8; 8] {
-    ((time_us as u64) ^ (1 << 63)).to_be_bytes()
-}
-
-fn time_of(bytes: &[u8]) -> i64 {
-    let mut time = [0; 8];
-    time.copy_from_slice(&bytes[..8]);
-    (u64::from_be_bytes(time) ^ (1 << 63)) as i64
-}
-
 impl TemporalFilter {
     /// An operator; `name` is its stable name.
     pub fn new(name: &str, spec: TemporalSpec) -> Result<Self> {
@@ -144,21 +134,21 @@ impl TemporalFilter {
     /// Keeps a row that is in until its time is over.
     fn keep_live(live: &mut Bag, until: i64, row: &[u8], weight: i64) {
         if until < i64::MAX {
-            live.add(&time_bytes(until), row, weight);
+            live.add(&sortable_bytes(until), row, weight);
         }
     }
 
     /// Waiting rows whose time has come.
-    fn let_in(&mut self, context: &BatchContext, going: &mut Going) -> Result<()> {
+    fn let_in(&mut self, context: &BatchContext, going: &mut Outgoing) -> Result<()> {
         let Some(above) = context.now_us.checked_add(1) else {
             return Ok(());
         };
         let snapshot = &context.snapshot;
         let mut due = self
             .waiting
-            .read_old_between(snapshot, &[], &time_bytes(above))?;
+            .read_old_between(snapshot, &[], &sortable_bytes(above))?;
         while due.advance()? {
-            let (until, row) = (time_of(&due.row()[8..]), &due.row()[16..]);
+            let (until, row) = (read_sortable(&due.row()[8..])?, &due.row()[16..]);
             if context.now_us < until {
                 going.push(row, due.weight());
                 Self::keep_live(&mut self.live, until, row, due.weight());
@@ -169,44 +159,19 @@ impl TemporalFilter {
     }
 
     /// Live rows whose time is over.
-    fn let_out(&mut self, context: &BatchContext, going: &mut Going) -> Result<()> {
+    fn let_out(&mut self, context: &BatchContext, going: &mut Outgoing) -> Result<()> {
         let Some(above) = context.now_us.checked_add(1) else {
             return Ok(());
         };
         let snapshot = &context.snapshot;
         let mut over = self
             .live
-            .read_old_between(snapshot, &[], &time_bytes(above))?;
+            .read_old_between(snapshot, &[], &sortable_bytes(above))?;
         while over.advance()? {
             going.push(&over.row()[8..], -over.weight());
             self.live.add(over.row(), &[], -over.weight());
         }
         Ok(())
-    }
-
-    fn emit(&self, going: &Going, out: &mut Vec<ChangeBatch>) -> Result<()> {
-        for start in (0..going.weights.len()).step_by(ROWS_PER_BATCH) {
-            let range = start..(start + ROWS_PER_BATCH).min(going.weights.len());
-            let rows = self
-                .codec
-                .decode(range.clone().map(|index| going.rows.get(index)))?;
-            out.push(change_of(rows, going.weights[range].iter().copied()));
-        }
-        Ok(())
-    }
-}
-
-/// Rows on their way out.
-#[derive(Default)]
-struct Going {
-    rows: ByteRows,
-    weights: Vec<i64>,
-}
-
-impl Going {
-    fn push(&mut self, row: &[u8], weight: i64) {
-        self.rows.push(row, &[]);
-        self.weights.push(weight);
     }
 }
 
@@ -246,8 +211,8 @@ impl Operator for TemporalFilter {
             let (row, weight) = (rows.row(index), change.weight(index));
             is_in.push(from <= now && now < until);
             if now < from && from < until {
-                let key = [time_bytes(from), time_bytes(until)].concat();
-                self.waiting.add(&key, row, weight);
+                let key = [sortable_bytes(from), sortable_bytes(until)];
+                self.waiting.add(key.as_flattened(), row, weight);
             } else if now < until {
                 Self::keep_live(&mut self.live, until, row, weight);
             }
@@ -264,17 +229,17 @@ impl Operator for TemporalFilter {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.errors.settle()?;
-        let mut going = Going::default();
+        let mut going = Outgoing::default();
         self.let_in(context, &mut going)?;
         self.let_out(context, &mut going)?;
-        self.emit(&going, out)?;
-        self.numbers.of(context).output_rows += going.weights.len() as u64;
+        going.decode(&self.codec, out)?;
+        self.numbers.of(context).output_rows += going.len() as u64;
         let mut due: Option<i64> = None;
         for bag in [&mut self.waiting, &mut self.live] {
             bag.settle(&context.snapshot)?;
             let mut first = bag.read_new(&context.snapshot, &[])?;
             if first.advance()? {
-                let time = time_of(first.row());
+                let time = read_sortable(first.row())?;
                 due = Some(due.map_or(time, |due| due.min(time)));
             }
         }
@@ -283,10 +248,7 @@ impl Operator for TemporalFilter {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = self.waiting.drain(&context.snapshot)?;
-        runs.extend(self.live.drain(&context.snapshot)?);
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        drain_all([&mut self.waiting, &mut self.live], &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

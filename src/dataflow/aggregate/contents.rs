@@ -18,7 +18,7 @@ use super::keys::KeyFormat;
 use super::output::{GroupState, outputs};
 use super::plan::AggregatePlan;
 use crate::catalog::definition::EmitMode;
-use crate::dataflow::entries::Gathered;
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::number::read_integer;
 use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::rows::rebatch;
@@ -101,7 +101,7 @@ pub struct GroupReader {
 /// Some groups, as their entries have them.
 struct Groups {
     /// Empty when no key column is read.
-    keys: Gathered,
+    keys: ByteRows,
     rows: Vec<i64>,
     columns: Vec<StateColumn>,
 }
@@ -110,7 +110,7 @@ impl GroupReader {
     fn next_groups(&mut self, needs_keys: bool) -> Result<Groups> {
         let kinds = &self.contents.plan.columns;
         let mut groups = Groups {
-            keys: Gathered::default(),
+            keys: ByteRows::default(),
             rows: Vec::new(),
             columns: kinds.iter().map(|&kind| StateColumn::new(kind)).collect(),
         };
@@ -125,7 +125,7 @@ impl GroupReader {
             }
             let (index, mut value) = (groups.rows.len(), scan.value());
             if needs_keys {
-                groups.keys.push(scan.key());
+                groups.keys.push(scan.key(), &[]);
             }
             groups.rows.push(read_integer(&mut value)?);
             for column in &mut groups.columns {

@@ -7,12 +7,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, Float32Array, Float64Array, Int64Array,
-};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array};
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -21,6 +19,7 @@ use rayon::prelude::*;
 use std::hash::BuildHasher;
 
 use crate::dataflow::entries::leading_bytes;
+use crate::dataflow::rows::without_negative_zero;
 use crate::error::{Error, Result};
 
 /// Seed of the hash that picks shard and slot. Fixed: no answer and no stored byte depends on it.
@@ -148,7 +147,7 @@ impl KeyFormat {
             }
             return Ok((BatchKeys::Integer(values, nulls), hashes));
         }
-        let columns: Vec<_> = columns.iter().map(fold_negative_zero).collect();
+        let columns: Vec<_> = columns.iter().map(without_negative_zero).collect();
         let encoded = converter.convert_columns(&columns)?;
         let hashes = encoded
             .iter()
@@ -166,23 +165,6 @@ impl KeyFormat {
                 Ok(converter.convert_rows(keys.map(|key| parser.parse(key)))?)
             }
         }
-    }
-}
-
-/// `GROUP BY` on a float holds 0.0 and -0.0 for one group, as SQL's equality does.
-fn fold_negative_zero(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
-        DataType::Float64 => Arc::new(
-            column
-                .as_primitive::<Float64Type>()
-                .unary::<_, Float64Type>(|v| if v == 0.0 { 0.0 } else { v }),
-        ) as Arc<Float64Array>,
-        DataType::Float32 => Arc::new(
-            column
-                .as_primitive::<Float32Type>()
-                .unary::<_, Float32Type>(|v| if v == 0.0 { 0.0 } else { v }),
-        ) as Arc<Float32Array> as ArrayRef,
-        _ => Arc::clone(column),
     }
 }
 

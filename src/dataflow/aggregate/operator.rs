@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BinaryArray, BooleanArray};
+use datafusion::arrow::array::{Array, BooleanArray};
 use datafusion::physical_expr::PhysicalExpr;
 use rayon::prelude::*;
 
@@ -17,9 +17,10 @@ use crate::catalog::definition::EmitMode;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::late::{LateBatch, LateRows};
-use crate::dataflow::number::{read_integer, write_signed};
+use crate::dataflow::number::{read_sortable, sortable_bytes, write_signed};
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
+use crate::dataflow::single_entry;
 use crate::error::{Error, Result};
 use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
 
@@ -135,13 +136,8 @@ impl AggregateOperator {
             self.complete = Some(context.snapshot.is_table_empty(self.shared.groups_table)?);
         }
         if self.state_rows.is_none() {
-            let key = BinaryArray::from_iter_values([b""]);
-            let value = context.snapshot.get_many(self.statistics_table, &key)?;
-            let stored = value
-                .is_valid(0)
-                .then(|| read_integer(&mut value.value(0)))
-                .transpose()?;
-            self.state_rows = Some(stored.unwrap_or(0));
+            let stored = single_entry::read_number(&context.snapshot, self.statistics_table)?;
+            self.state_rows = Some(stored);
         }
         self.statistics = OperatorStatistics {
             state_rows: self.statistics.state_rows,
@@ -216,8 +212,8 @@ impl AggregateOperator {
         if self.closed_until.is_some_and(|closed| closed >= watermark) {
             return Ok(None);
         }
-        let lower = self.closed_until.map(end_key);
-        let upper = watermark.checked_add(1).map(end_key);
+        let lower = self.closed_until.map(sortable_bytes);
+        let upper = watermark.checked_add(1).map(sortable_bytes);
         let mut scan = context.snapshot.scan(
             self.ends_table,
             lower.as_ref().map(|k| k.as_slice()),
@@ -255,11 +251,11 @@ impl AggregateOperator {
             Some(Some(end)) if end > closed => Some(end),
             Some(None) => None,
             _ => {
-                let lower = closed.checked_add(1).map(end_key);
+                let lower = closed.checked_add(1).map(sortable_bytes);
                 let lower = lower.as_ref().map(|k| k.as_slice());
                 let mut scan = context.snapshot.scan(self.ends_table, lower, None)?;
                 if scan.advance()? {
-                    Some(read_end(scan.key())?)
+                    Some(read_sortable(scan.key())?)
                 } else {
                     None
                 }
@@ -505,18 +501,6 @@ impl Operator for AggregateOperator {
         }
     }
 
-    fn state_tables(&self) -> Vec<TableId> {
-        let multisets = self.shared.plan.multisets.iter().map(|plan| plan.table);
-        [
-            self.shared.groups_table,
-            self.ends_table,
-            self.statistics_table,
-        ]
-        .into_iter()
-        .chain(multisets)
-        .collect()
-    }
-
     fn take_late_rows(&mut self) -> Vec<LateBatch> {
         self.late.take()
     }
@@ -555,24 +539,12 @@ fn describe(request: &AggregateRequest) -> String {
         .to_owned()
 }
 
-/// An end in a form that sorts as bytes.
-fn end_key(end: i64) -> [u8; 8] {
-    ((end as u64) ^ (1 << 63)).to_be_bytes()
-}
-
-fn read_end(key: &[u8]) -> Result<i64> {
-    let head = key
-        .first_chunk::<8>()
-        .ok_or_else(|| Error::damaged("a window's end in the state is cut short"))?;
-    Ok((u64::from_be_bytes(*head) ^ (1 << 63)) as i64)
-}
-
 fn entries_of_ends(output: &ShardOutput) -> Entries {
     let mut entries = Entries::default();
     let mut key = Vec::new();
     for (end, group, is_new) in &output.ends {
         key.clear();
-        key.extend_from_slice(&end_key(*end));
+        key.extend_from_slice(&sortable_bytes(*end));
         key.extend_from_slice(group);
         if *is_new {
             entries.put(&key, |_| ());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 
 use super::{Alone, Join};
-use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
+use crate::dataflow::bag::{Bag, SettledRows};
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::ROWS_PER_BATCH;
 use crate::dataflow::keyed::{changed_keys, split_key, weights_around};

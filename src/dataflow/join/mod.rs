@@ -30,7 +30,7 @@ use datafusion::common::JoinType;
 use datafusion::physical_expr::PhysicalExpr;
 
 pub use self::time::SideTime;
-use super::bag::Bag;
+use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::keyed::encode_key;
@@ -96,8 +96,8 @@ fn output_of(join_type: JoinType) -> (bool, [Alone; 2]) {
     }
 }
 
-/// The number of copies of a row that go out, given its weight and whether it has a match.
 impl Alone {
+    /// The number of copies of a row that go out, given its weight and whether it has a match.
     fn weight(self, weight: i64, matched: bool) -> i64 {
         match self {
             Self::Never => 0,
@@ -266,12 +266,7 @@ impl Operator for Join {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = Vec::new();
-        for bag in self.bags() {
-            runs.extend(bag.drain(&context.snapshot)?);
-        }
-        runs.sort_by_key(|(table, _)| *table);
-        Ok(runs)
+        drain_all(self.bags(), &context.snapshot)
     }
 
     fn tables(&self) -> Vec<TableId> {

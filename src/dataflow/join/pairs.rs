@@ -7,7 +7,8 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
 
 use super::{Alone, Join};
-use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
+use crate::dataflow::bag::{Bag, SettledRows};
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::ROWS_PER_BATCH;
 use crate::dataflow::expression::as_condition;

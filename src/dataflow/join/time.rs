@@ -15,9 +15,11 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 
 use super::{Join, Side};
-use crate::dataflow::bag::{Bag, ByteRows, SettledRows};
+use crate::dataflow::bag::{Bag, SettledRows};
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::keyed::{split_key, weights_around};
+use crate::dataflow::number::sortable_bytes;
 use crate::dataflow::operator::BatchContext;
 use crate::error::Result;
 
@@ -31,11 +33,6 @@ pub struct SideTime {
     /// No row in time matches it any more when its time plus this is at or below the watermark;
     /// never less than `late_after`. `None`: that is not known.
     pub free_after: Option<i64>,
-}
-
-/// A time so that its bytes compare as it does.
-fn time_bytes(time: i64) -> [u8; 8] {
-    ((time as u64) ^ (1 << 63)).to_be_bytes()
 }
 
 impl Side {
@@ -59,7 +56,7 @@ impl Side {
         // A row without a time passes no condition on it, but the condition need not be the only
         // one under which it goes out: it stays.
         if times.is_valid(index) {
-            let key = [&time_bytes(times.value(index))[..], entry.0].concat();
+            let key = [&sortable_bytes(times.value(index))[..], entry.0].concat();
             dues.add(&key, entry.1, weight);
         }
     }
@@ -107,7 +104,7 @@ impl Join {
                 continue;
             };
             let snapshot = &context.snapshot;
-            let mut due = dues.read_old_between(snapshot, &[], &time_bytes(above))?;
+            let mut due = dues.read_old_between(snapshot, &[], &sortable_bytes(above))?;
             let mut entries: Vec<Vec<u8>> = Vec::new();
             while due.advance()? {
                 entries.push(due.row()[8..].to_vec());

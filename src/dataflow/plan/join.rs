@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DFSchema, JoinType, NullEquality};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan};
+use datafusion::physical_expr::PhysicalExpr;
 
 use super::NodeKind;
 use super::event_time::EventTime;
@@ -29,25 +30,11 @@ impl Translator<'_> {
         let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
         let mut keys = [Vec::new(), Vec::new()];
         let mut key_types = Vec::new();
-        for (left_key, right_key) in &join.on {
-            let types = (
-                left_key.get_type(left_schema)?,
-                right_key.get_type(right_schema)?,
-            );
-            let common = comparison_coercion(&types.0, &types.1).ok_or_else(|| {
-                Error::new(
-                    sqlstate::DATATYPE_MISMATCH,
-                    format!("cannot join on {left_key} = {right_key}: their types differ"),
-                )
-            })?;
-            for (side, (key, schema)) in [(left_key, left_schema), (right_key, right_schema)]
-                .into_iter()
-                .enumerate()
-            {
-                let key = key.clone().cast_to(&common, schema)?;
-                keys[side].push(self.expression(&key, schema)?);
-            }
-            key_types.push(common);
+        for on in &join.on {
+            let (key_type, [left_key, right_key]) = self.comparable(join, on)?;
+            keys[0].push(left_key);
+            keys[1].push(right_key);
+            key_types.push(key_type);
         }
         let pair_schema = left_schema.join(right_schema)?;
         let condition = match &join.filter {
@@ -97,6 +84,28 @@ impl Translator<'_> {
         Ok(self.add(kind, vec![left, right], &join.schema, detail, properties))
     }
 
+    /// The keys of `left = right` over the rows of either side, and their common type; 42804 where
+    /// they have none.
+    fn comparable(
+        &self,
+        join: &Join,
+        (left, right): &(Expr, Expr),
+    ) -> Result<(DataType, [Arc<dyn PhysicalExpr>; 2])> {
+        let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
+        let (left_type, right_type) = (left.get_type(left_schema)?, right.get_type(right_schema)?);
+        let common = comparison_coercion(&left_type, &right_type).ok_or_else(|| {
+            Error::new(
+                sqlstate::DATATYPE_MISMATCH,
+                format!("cannot join on {left} = {right}: their types differ"),
+            )
+        })?;
+        let key = |key: &Expr, schema: &DFSchema| {
+            self.expression(&key.clone().cast_to(&common, schema)?, schema)
+        };
+        let keys = [key(left, left_schema)?, key(right, right_schema)?];
+        Ok((common, keys))
+    }
+
     /// A node gives the value of a subquery.
     fn is_single_row(&self, node: usize) -> bool {
         let node = &self.nodes[node];
@@ -111,30 +120,19 @@ impl Translator<'_> {
 
     /// NOT IN with NULLs; `None` when it is more than that.
     fn not_in(&mut self, join: &Join) -> Result<Option<usize>> {
-        let [(left_key, right_key)] = join.on.as_slice() else {
+        let [on] = join.on.as_slice() else {
             return Ok(None);
         };
         if join.join_type != JoinType::LeftAnti || join.filter.is_some() {
             return Ok(None);
         }
-        let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
-        let types = (
-            left_key.get_type(left_schema)?,
-            right_key.get_type(right_schema)?,
-        );
-        let Some(key_type) = comparison_coercion(&types.0, &types.1) else {
-            return Ok(None);
-        };
         let left = self.node(&join.left, Place::Below)?;
         let right = self.node(&join.right, Place::Below)?;
-        let key = |key: &Expr, schema: &DFSchema| {
-            self.expression(&key.clone().cast_to(&key_type, schema)?, schema)
-        };
+        let (key_type, keys) = self.comparable(join, on)?;
         let spec = NotInSpec {
-            detail: format!("{left_key} not in {right_key}"),
-            keys: [key(left_key, left_schema)?, key(right_key, right_schema)?],
-            key_type: key_type.clone(),
-            left: self.nodes[left].schema.clone(),
+            detail: format!("{} not in {}", on.0, on.1),
+            keys,
+            key_type,
             schema: self.relaxed(join.schema.inner()),
         };
         let detail = spec.detail.clone();

@@ -56,17 +56,21 @@ impl PartialOrd for SingleRowNode {
 impl SingleRowNode {
     /// The node as a plan.
     pub fn plan(input: LogicalPlan) -> PlanResult<LogicalPlan> {
-        let fields = input.schema().iter().map(|(qualifier, field)| {
-            let field = field.as_ref().clone().with_nullable(true);
-            (qualifier.cloned(), Arc::new(field))
-        });
-        let metadata = input.schema().metadata().clone();
-        let schema = DFSchema::new_with_metadata(fields.collect(), metadata)?;
         Ok(extension(Self {
-            schema: Arc::new(schema),
+            schema: all_nullable(input.schema())?,
             input,
         }))
     }
+}
+
+/// The schema with a NULL allowed in every column.
+pub fn all_nullable(schema: &DFSchema) -> PlanResult<DFSchemaRef> {
+    let fields = schema.iter().map(|(qualifier, field)| {
+        let field = field.as_ref().clone().with_nullable(true);
+        (qualifier.cloned(), Arc::new(field))
+    });
+    let metadata = schema.metadata().clone();
+    DFSchema::new_with_metadata(fields.collect(), metadata).map(Arc::new)
 }
 
 /// A node of ours as a plan.

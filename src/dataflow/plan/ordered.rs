@@ -326,23 +326,22 @@ impl Translator<'_> {
         let partition = &first.params.partition_by;
         let below = &self.nodes[input];
         let lineage = event_time::of_expression(time, schema, &below.event_time);
-        let closes_after = lineage
+        // Rows go out and back as long as their session can change, whatever their own time; it is
+        // the session's end that closes.
+        let closes_end = lineage
             .filter(|time| !time.list)
-            .map(|time| time.closes_after);
+            .and_then(|time| time.closes_after.checked_add(gap));
         let spec = SessionSpec {
             detail: detail(&list(partition), order, &format!("gap {}", arguments[1])),
             rows: OrderedSpec {
                 event_time: None,
+                order_closes_after: closes_end,
                 ..self.ordered_spec(input, schema, partition, order)?
             },
             gap,
-            closes_after,
             columns,
             schema: self.relaxed(output.inner()),
         };
-        // Rows go out and back as long as their session can change, whatever their own time; it is
-        // the session's end that closes.
-        let closes_end = closes_after.and_then(|after| after.checked_add(gap));
         let mut event_time = vec![None; below.schema.fields().len()];
         event_time.extend(spec.columns.iter().map(|column| match column {
             SessionColumn::Start => None,

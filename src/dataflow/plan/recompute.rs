@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Result as PlanResult;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{Extension, LogicalPlan, Subquery};
+use datafusion::logical_expr::{LogicalPlan, Subquery};
 
 use super::NodeKind;
+use super::nodes::{all_nullable, extension};
 use super::translate::{Place, Properties, Translator, list};
 use crate::dataflow::recompute::RecomputeSpec;
 use crate::dataflow::recompute::port::PortScan;
@@ -22,28 +23,17 @@ struct Ports {
 
 impl Ports {
     /// A leaf that stands for `plan`, whose rows the node `node` gives.
-    fn leaf(&mut self, node: usize, plan: &LogicalPlan) -> LogicalPlan {
+    fn leaf(&mut self, node: usize, plan: &LogicalPlan) -> PlanResult<LogicalPlan> {
         self.nodes.push(node);
-        LogicalPlan::Extension(Extension {
-            node: Arc::new(PortScan {
-                port: self.nodes.len() - 1,
-                schema: self.relaxed(plan.schema()),
-            }),
-        })
-    }
-
-    /// See [`super::ViewRequest::on_row_error`].
-    fn relaxed(&self, schema: &DFSchemaRef) -> DFSchemaRef {
-        if self.on_row_error != OnRowError::Null {
-            return Arc::clone(schema);
-        }
-        let fields = schema.iter().map(|(qualifier, field)| {
-            let field = field.as_ref().clone().with_nullable(true);
-            (qualifier.cloned(), Arc::new(field))
-        });
-        let fields = fields.collect::<Vec<_>>();
-        let relaxed = DFSchema::new_with_metadata(fields, schema.metadata().clone());
-        Arc::new(relaxed.expect("the same names as before are as unique"))
+        let schema = match self.on_row_error {
+            // See [`super::ViewRequest::on_row_error`].
+            OnRowError::Null => all_nullable(plan.schema())?,
+            OnRowError::Fail | OnRowError::Skip => Arc::clone(plan.schema()),
+        };
+        Ok(extension(PortScan {
+            port: self.nodes.len() - 1,
+            schema,
+        }))
     }
 }
 
@@ -90,7 +80,7 @@ impl Translator<'_> {
                     if !own_names.iter().any(|name| name == scan.table_name.table()) =>
                 {
                     let input = self.node(&node, Place::Below).map_err(external)?;
-                    Ok(Transformed::yes(ports.leaf(input, &node)))
+                    Ok(Transformed::yes(ports.leaf(input, &node)?))
                 }
                 _ => Ok(Transformed::no(node)),
             })
@@ -103,7 +93,7 @@ impl Translator<'_> {
         let mut leaves = Vec::new();
         for child in plan.inputs() {
             let input = self.node(child, Place::Below)?;
-            leaves.push(ports.leaf(input, child));
+            leaves.push(ports.leaf(input, child)?);
         }
         let over_ports = plan.with_new_exprs(plan.expressions(), leaves)?;
         let over_ports = over_ports.map_subqueries(|subquery| {
@@ -121,7 +111,7 @@ impl Translator<'_> {
             let input = self
                 .node(&subquery.subquery, Place::Below)
                 .map_err(external)?;
-            let leaf = ports.leaf(input, &subquery.subquery);
+            let leaf = ports.leaf(input, &subquery.subquery)?;
             Ok(Transformed::yes(LogicalPlan::Subquery(Subquery {
                 subquery: Arc::new(leaf),
                 ..subquery

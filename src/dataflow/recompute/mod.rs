@@ -24,15 +24,17 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 
 use self::careful::PlanErrors;
 use self::port::{PortContents, PortSlot, RowIterator};
-use super::bag::{Bag, BagReader, ByteRows};
+use super::bag::{Bag, BagReader, drain_all};
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
-use super::consolidate::{ROWS_PER_BATCH, change_of};
+use super::consolidate::{ROWS_PER_BATCH, decode_changes};
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
+use super::single_entry;
 use crate::error::Result;
-use crate::state::{Run, RunBuilder, TableId};
+use crate::state::{Run, TableId};
 
 /// What to recompute.
 #[derive(Debug, Clone)]
@@ -134,11 +136,7 @@ impl Recompute {
         let spec = &self.spec;
         let result = run::execute(self.plan.clone(), spec.state.task_ctx(), |batch| {
             let batch = rebatch(&spec.schema, batch.columns().to_vec(), batch.num_rows())?;
-            let rows = codec.encode(&batch)?;
-            for index in 0..batch.num_rows() {
-                output.add(&[], rows.row(index), 1);
-            }
-            Ok(())
+            output.add_change(codec, &ChangeBatch::inserts(batch))
         });
         for port in &self.ports {
             port.slot.set(None);
@@ -157,13 +155,8 @@ impl Recompute {
             self.output.add(&[], sent.row(), -sent.weight());
         }
         let settled = self.output.settle(&context.snapshot)?;
-        for start in (0..settled.len()).step_by(ROWS_PER_BATCH) {
-            let range = start..(start + ROWS_PER_BATCH).min(settled.len());
-            let rows = self
-                .output_codec
-                .decode(range.clone().map(|index| settled.key(index)))?;
-            out.push(change_of(rows, range.map(|index| settled.delta(index))));
-        }
+        let at = |index: usize| (settled.key(index), settled.delta(index));
+        decode_changes(&self.output_codec, settled.len(), at, out)?;
         self.numbers.of(context).output_rows += settled.len() as u64;
         Ok(())
     }
@@ -193,11 +186,7 @@ impl Operator for Recompute {
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
         let port = &mut self.ports[port];
-        let rows = port.codec.encode(change.rows())?;
-        for index in 0..change.num_rows() {
-            port.bag.add(&[], rows.row(index), change.weight(index));
-        }
-        Ok(())
+        port.bag.add_change(&port.codec, &change)
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
@@ -213,14 +202,10 @@ impl Operator for Recompute {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        let mut runs = self.output.drain(&context.snapshot)?;
-        for port in &mut self.ports {
-            runs.extend(port.bag.drain(&context.snapshot)?);
-        }
+        let ports = self.ports.iter_mut().map(|port| &mut port.bag);
+        let mut runs = drain_all(ports.chain([&mut self.output]), &context.snapshot)?;
         if self.became_ready && self.ready != Some(true) {
-            let mut ready = RunBuilder::new();
-            ready.push(&self.ready_table.0.to_be_bytes(), Some(&[1]));
-            runs.push((self.ready_table, ready.finish()));
+            runs.push(single_entry::write(self.ready_table, &[1]));
         }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)

@@ -10,14 +10,16 @@
 use datafusion::arrow::array::{Array, BinaryBuilder};
 
 use super::{Difference, Head, TopSpec};
-use crate::dataflow::bag::ByteRows;
+use crate::dataflow::byte_rows::ByteRows;
+use crate::dataflow::entries::RunWriter;
 use crate::dataflow::number::{
     read_integer, read_unsigned, truncated, write_signed, write_unsigned,
 };
 use crate::dataflow::operator::{BatchContext, OperatorStatistics};
 use crate::dataflow::ordered::{OrderedEncoding, parts};
+use crate::dataflow::single_entry::RowCount;
 use crate::error::Result;
-use crate::state::{Run, RunBuilder, StateSnapshot, TableId};
+use crate::state::{Run, StateSnapshot, TableId};
 
 /// Groups of one read of the store.
 const GROUPS_PER_READ_MAX: usize = 16 * 1024;
@@ -26,17 +28,14 @@ const GROUPS_PER_READ_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Heads {
     table: TableId,
-    counter: TableId,
+    count: RowCount,
     /// Entries of this batch: group and rest.
     pending: ByteRows,
     weights: Vec<i64>,
     /// Changed groups and their new heads, ascending; an empty one is deleted.
     written: Vec<(Vec<u8>, Vec<u8>)>,
-    rows: Option<i64>,
     /// Change of the number of rows by this batch.
-    rows_change: i64,
-    updated: u64,
-    removed: u64,
+    growth: i64,
 }
 
 impl Heads {
@@ -44,20 +43,17 @@ impl Heads {
     pub fn new(name: &str) -> Self {
         Self {
             table: TableId::from_name(&format!("{name}/heads")),
-            counter: TableId::from_name(&format!("{name}/heads/count")),
+            count: RowCount::new(&format!("{name}/heads")),
             pending: ByteRows::default(),
             weights: Vec::new(),
             written: Vec::new(),
-            rows: None,
-            rows_change: 0,
-            updated: 0,
-            removed: 0,
+            growth: 0,
         }
     }
 
     /// The tables it is kept in.
     pub fn tables(&self) -> [TableId; 2] {
-        [self.table, self.counter]
+        [self.table, self.count.table()]
     }
 
     /// Adds copies of an entry.
@@ -74,7 +70,6 @@ impl Heads {
         context: &BatchContext,
         difference: &mut Difference,
     ) -> Result<()> {
-        (self.updated, self.removed) = (0, 0);
         self.forget_closed(encoding, context)?;
         let pending = std::mem::take(&mut self.pending);
         let weights = std::mem::take(&mut self.weights);
@@ -123,8 +118,7 @@ impl Heads {
     }
 
     fn write(&mut self, group: &[u8], before: &Head, after: &Head) {
-        self.rows_change += after.copies.len() as i64 - before.copies.len() as i64;
-        self.updated += 1;
+        self.growth += after.copies.len() as i64 - before.copies.len() as i64;
         self.written.push((group.to_vec(), encode(after)));
     }
 
@@ -137,8 +131,7 @@ impl Heads {
             .snapshot
             .scan(self.table, Some(&lower), Some(&upper))?;
         while closed.advance()? {
-            self.rows_change -= decode(closed.value())?.copies.len() as i64;
-            self.removed += 1;
+            self.growth -= decode(closed.value())?.copies.len() as i64;
             self.written.push((closed.key().to_vec(), Vec::new()));
         }
         Ok(())
@@ -147,58 +140,40 @@ impl Heads {
     /// The batch's entries: changed heads, and the number of rows kept.
     pub fn drain(&mut self, snapshot: &StateSnapshot) -> Result<Vec<(TableId, Run)>> {
         let written = std::mem::take(&mut self.written);
-        let rows = match self.rows {
-            Some(rows) => rows,
-            None => self.stored_rows(snapshot)?,
-        };
-        let rows = rows + std::mem::take(&mut self.rows_change);
-        self.rows = Some(rows);
-        if written.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut heads = RunBuilder::new();
-        let mut key = self.table.0.to_be_bytes().to_vec();
+        let sizes = written
+            .iter()
+            .map(|(group, head)| (group.len(), head.len()));
+        let (keys, values) = sizes.fold((0, 0), |(keys, values), (k, v)| (keys + k, values + v));
+        let mut heads = RunWriter::new(self.table, written.len(), keys, values);
         for (group, head) in &written {
-            key.truncate(8);
-            key.extend_from_slice(group);
-            heads.push(&key, (!head.is_empty()).then_some(&head[..]));
+            heads.push(group, (!head.is_empty()).then_some(&head[..]));
         }
-        let mut counter = RunBuilder::new();
-        let mut value = Vec::new();
-        write_signed(i128::from(rows), &mut value);
-        counter.push(&self.counter.0.to_be_bytes(), Some(&value));
-        let mut runs = vec![
-            (self.table, heads.finish()),
-            (self.counter, counter.finish()),
-        ];
+        let growth = std::mem::take(&mut self.growth);
+        let removed = written.iter().filter(|(_, head)| head.is_empty()).count();
+        let updated = (written.len() - removed) as u64;
+        let count = self
+            .count
+            .drain(snapshot, growth, updated, removed as u64)?;
+        let mut runs = Vec::from_iter(count);
+        if !written.is_empty() {
+            runs.push((self.table, heads.finish()));
+        }
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)
     }
 
-    fn stored_rows(&self, snapshot: &StateSnapshot) -> Result<i64> {
-        let mut key = BinaryBuilder::new();
-        key.append_value([]);
-        let found = snapshot.get_many(self.counter, &key.finish())?;
-        match found.is_valid(0) {
-            true => read_integer(&mut found.value(0)),
-            false => Ok(0),
-        }
-    }
-
     /// Forgets what the failed batch added.
     pub fn reset(&mut self) {
-        *self = Self {
-            table: self.table,
-            counter: self.counter,
-            ..Self::new("")
-        };
+        self.pending = ByteRows::default();
+        self.weights.clear();
+        self.written.clear();
+        self.growth = 0;
+        self.count.reset();
     }
 
     /// Adds its numbers to an operator's.
     pub fn add_statistics(&self, statistics: &mut OperatorStatistics) {
-        statistics.state_rows += self.rows.unwrap_or(0).max(0) as u64;
-        statistics.state_rows_updated += self.updated;
-        statistics.state_rows_removed += self.removed;
+        self.count.add_statistics(statistics);
     }
 }
 

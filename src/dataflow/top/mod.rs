@@ -22,8 +22,9 @@ use datafusion::arrow::array::{ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 
 use self::heads::Heads;
-use crate::dataflow::bag::{ByteRows, SettledRows};
+use crate::dataflow::bag::SettledRows;
 use crate::dataflow::batch_numbers::BatchNumbers;
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::{ROWS_PER_BATCH, change_of};
 use crate::dataflow::keyed::KeyedReader;

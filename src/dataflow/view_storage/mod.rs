@@ -24,15 +24,15 @@ mod tests;
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BinaryArray, RecordBatch};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::{RowConverter, SortField};
 
 use crate::dataflow::aggregate::GroupContents;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
-use crate::dataflow::number::{read_integer, write_signed};
 use crate::dataflow::operator::BatchContext;
+use crate::dataflow::single_entry;
 use crate::error::{Error, Result};
 use crate::state::{Run, StateSnapshot, TableId};
 
@@ -110,11 +110,8 @@ pub fn count_table(view: &str) -> TableId {
 
 /// Number of rows of a view at a snapshot.
 pub fn read_row_count(snapshot: &StateSnapshot, view: &str) -> Result<u64> {
-    let value = snapshot.get_many(count_table(view), &BinaryArray::from_iter_values([b""]))?;
-    if value.is_null(0) {
-        return Ok(0);
-    }
-    Ok(read_integer(&mut value.value(0))?.max(0) as u64)
+    let rows = single_entry::read_number(snapshot, count_table(view))?;
+    Ok(rows.max(0) as u64)
 }
 
 /// Converters of a layout's keys and values.
@@ -208,11 +205,6 @@ impl ViewStorage {
         &self.layout
     }
 
-    /// The view's state tables, so that dropping it can drop its rows.
-    pub fn state_tables(&self) -> Vec<TableId> {
-        vec![rows_table(&self.name), count_table(&self.name)]
-    }
-
     /// The view's columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -271,10 +263,7 @@ impl ViewStorage {
         }
         if growth != 0 {
             self.row_count = Some(rows);
-            let mut count = Entries::default();
-            count.put(b"", |value| write_signed(rows.into(), value));
-            let table = count_table(&self.name);
-            runs.push((table, merge_into_run(table, &[count])));
+            runs.push(single_entry::write_number(count_table(&self.name), rows));
         }
         runs.sort_unstable_by_key(|(table, _)| *table);
         Ok(runs)

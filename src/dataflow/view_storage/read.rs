@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::RowConverter;
 
 use super::{RowFormat, ViewLayout, append, rows_table};
-use crate::dataflow::entries::Gathered;
+use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::number::read_integer;
 use crate::error::{Error, Result};
 use crate::state::{StateScan, StateSnapshot};
@@ -49,7 +49,7 @@ pub struct ViewReader {
     pending_row: Option<(Vec<u8>, usize)>,
 }
 
-fn decode(gathered: &Gathered, converter: &RowConverter) -> Result<Vec<ArrayRef>> {
+fn decode(gathered: &ByteRows, converter: &RowConverter) -> Result<Vec<ArrayRef>> {
     let parser = converter.parser();
     Ok(converter.convert_rows(gathered.iter().map(|row| parser.parse(row)))?)
 }
@@ -85,7 +85,7 @@ impl ViewReader {
             needs(&self.format.key_columns),
             needs(&self.format.value_columns),
         );
-        let (mut keys, mut values) = (Gathered::default(), Gathered::default());
+        let (mut keys, mut values) = (ByteRows::default(), ByteRows::default());
         let mut rows = 0;
         while rows < self.batch_size {
             let Some(scan) = &mut self.scan else { break };
@@ -94,10 +94,10 @@ impl ViewReader {
                 break;
             }
             if needs_keys {
-                keys.push(scan.key());
+                keys.push(scan.key(), &[]);
             }
             if needs_values {
-                values.push(scan.value());
+                values.push(scan.value(), &[]);
             }
             rows += 1;
         }
@@ -139,7 +139,7 @@ impl ViewReader {
         let Some(converter) = &self.format.key else {
             return Err(Error::internal("a view has no columns"));
         };
-        let mut gathered = Gathered::default();
+        let mut gathered = ByteRows::default();
         let mut copies: Vec<u32> = Vec::new();
         while copies.len() < self.batch_size {
             let (row, count) = match self.pending_row.take() {
@@ -158,7 +158,7 @@ impl ViewReader {
             };
             let now = count.min(self.batch_size - copies.len());
             copies.extend(std::iter::repeat_n(gathered.len() as u32, now));
-            gathered.push(&row);
+            gathered.push(&row, &[]);
             if now < count {
                 self.pending_row = Some((row, count - now));
             }

@@ -26,8 +26,9 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::window::WindowExpr;
 
 use self::reach::{After, Reach};
-use super::bag::{ByteRows, SettledRows};
+use super::bag::SettledRows;
 use super::batch_numbers::BatchNumbers;
+use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, consolidate};
 use super::keyed::KeyedReader;

@@ -1,0 +1,141 @@
+//! What is emitted, counted and refused.
+
+use super::*;
+
+#[test]
+fn an_aggregate_without_groups_has_a_row_from_the_first_batch() {
+    let mut bench = Bench::new(
+        request("SELECT count(*), sum(v) FROM r", false),
+        2,
+        1 << 20,
+        true,
+    );
+    assert_eq!(bench.batch(&[]).len(), 1);
+    assert_eq!(bench.contents(), ["0 | NULL"]);
+    assert!(bench.batch(&[]).is_empty());
+    bench.restart();
+    assert!(bench.batch(&[]).is_empty());
+    bench.batch(&[to_change(&[(row(1, 5, 0), 2)])]);
+    assert_eq!(bench.contents(), ["2 | 10"]);
+    bench.batch(&[to_change(&[(row(1, 5, 0), -2)])]);
+    assert_eq!(bench.contents(), ["0 | NULL"]);
+}
+
+#[test]
+fn changes_that_nobody_takes_are_counted_and_checked_but_not_made() {
+    let request = request("SELECT k, sum(v) FROM r GROUP BY k", false);
+    let mut bench = Bench::new(request, 2, 1 << 20, true);
+    bench.quiet = true;
+    let batch = [to_change(&[(row(1, 5, 0), 1), (row(2, 5, 0), 1)])];
+    assert!(bench.batch(&batch).is_empty());
+    assert_eq!(bench.operator.statistics().output_rows, 2);
+    // One group changes, one comes, one goes, one gets back what it lost.
+    let rows = [
+        (row(1, 1, 0), 1),
+        (row(3, 1, 0), 1),
+        (row(2, 5, 0), -1),
+        (row(2, 5, 0), 1),
+    ];
+    assert!(bench.batch(&[to_change(&rows)]).is_empty());
+    assert_eq!(bench.operator.statistics().output_rows, 3);
+    assert_eq!(bench.operator.statistics().state_rows_updated, 2);
+    assert_eq!(bench.contents(), ["1 | 6", "2 | 5", "3 | 1"]);
+    let overflow = [to_change(&[(row(1, i64::MAX, 0), 1)])];
+    let error = bench.try_batch(&overflow, None).unwrap_err();
+    assert_eq!(error.sqlstate(), "22003", "{error}");
+}
+
+#[test]
+fn a_batch_that_changes_no_result_emits_nothing() {
+    let mut bench = Bench::new(
+        request("SELECT k, max(v) FROM r GROUP BY k", true),
+        2,
+        1 << 20,
+        true,
+    );
+    bench.batch(&[to_change(&[(row(1, 5, 0), 1), (row(2, 5, 0), 1)])]);
+    assert!(
+        bench
+            .batch(&[to_change(&[(row(1, 4, 0), 1), (row(2, 5, 0), 3)])])
+            .is_empty()
+    );
+    let out = bench.batch(&[to_change(&[(row(1, 6, 0), 1), (row(2, 1, 0), 1)])]);
+    assert_eq!(out.iter().map(ChangeBatch::num_rows).sum::<usize>(), 2);
+}
+
+#[test]
+fn an_overflow_is_an_error_and_a_sum_that_comes_back_is_not() {
+    let mut bench = Bench::new(
+        request("SELECT k, sum(v) FROM r GROUP BY k", false),
+        1,
+        1 << 20,
+        true,
+    );
+    let large = i64::MAX;
+    bench.batch(&[to_change(&[
+        (row(1, large, 0), 1),
+        (row(1, large, 0), 1),
+        (row(1, large, 0), -1),
+    ])]);
+    assert_eq!(bench.contents(), [format!("1 | {large}")]);
+    let error = bench
+        .try_batch(&[to_change(&[(row(1, 1, 0), 1)])], None)
+        .unwrap_err();
+    assert_eq!(error.sqlstate(), sqlstate::NUMERIC_OUT_OF_RANGE);
+    bench.operator.reset();
+    bench.view.reset();
+    bench.batch(&[to_change(&[(row(1, -1, 0), 1)])]);
+    assert_eq!(bench.contents(), [format!("1 | {}", large - 1)]);
+}
+
+#[test]
+fn deleting_what_is_not_there_is_an_error() {
+    for sql in [
+        "SELECT k, count(*) FROM r GROUP BY k",
+        "SELECT k, min(v) FROM r GROUP BY k",
+    ] {
+        let mut bench = Bench::new(request(sql, false), 1, 1 << 20, true);
+        bench.batch(&[to_change(&[(row(1, 1, 0), 1)])]);
+        assert!(
+            bench
+                .try_batch(&[to_change(&[(row(2, 1, 0), -1)])], None)
+                .is_err()
+        );
+    }
+}
+
+#[test]
+fn zeros_are_one_group() {
+    let zero = |f| Row {
+        f: Some(f),
+        ..row(1, 1, 0)
+    };
+    let sql = "SELECT f, count(*) FROM r GROUP BY f";
+    let mut bench = Bench::new(request(sql, false), 2, 1 << 20, true);
+    bench.batch(&[to_change(&[
+        (zero(0.0), 1),
+        (zero(-0.0), 1),
+        (zero(f64::NAN), 2),
+    ])]);
+    assert_eq!(bench.contents().len(), 2);
+}
+
+#[test]
+fn a_budget_that_is_over_keeps_nothing_but_what_was_touched() {
+    let mut bench = Bench::new(
+        request("SELECT k, sum(v) FROM r GROUP BY k", false),
+        2,
+        1,
+        true,
+    );
+    let rows: Vec<_> = (0..3000).map(|k| (row(k, k, 0), 1)).collect();
+    bench.batch(&[to_change(&rows)]);
+    bench.budget.account(1 << 31);
+    bench.batch(&[to_change(&rows[..10])]);
+    let small = bench.operator.statistics().memory_bytes;
+    assert!(small < 64 * 1024, "{small} bytes are resident");
+    bench.batch(&[to_change(&rows)]);
+    let contents = bench.contents();
+    assert_eq!(contents.len(), 3000);
+    assert!(contents.contains(&"9 | 27".to_owned()) && contents.contains(&"10 | 20".to_owned()));
+}
