@@ -173,6 +173,23 @@ fn nearest(join: Join) -> DataFusionResult<LogicalPlan> {
         Operator::Lt => (false, false),
         _ => return Err(refused("MATCH_CONDITION takes >=, >, <= or <").into()),
     };
+    let count = join.left.schema().fields().len();
+    let schema = Arc::clone(&join.schema);
+    let pairs = keys.into_iter().chain([(left_time, right_time)]).collect();
+    let (both, mut partition) = both_sides(join, pairs, right_first)?;
+    let time = partition
+        .pop()
+        .ok_or_else(|| Error::internal("an ASOF JOIN has a time"))?;
+    found_rows(both, partition, time, ascending, &schema, count)
+}
+
+/// The rows of both sides as one relation, and its columns of the pairs' common values. A right row
+/// without one of them matches nothing and is left out.
+fn both_sides(
+    join: Join,
+    pairs: Vec<(Expr, Expr)>,
+    right_first: bool,
+) -> DataFusionResult<(LogicalPlan, Vec<Expr>)> {
     let (left_schema, right_schema) = (join.left.schema().clone(), join.right.schema().clone());
     let row = named_struct(
         right_schema
@@ -185,22 +202,18 @@ fn nearest(join: Join) -> DataFusionResult<LogicalPlan> {
     let row_type = row.get_type(&right_schema)?;
     let mut left_columns = Vec::new();
     let mut right_columns = Vec::new();
-    let mut present = vec![right_time.clone().is_not_null()];
-    let pairs = keys.into_iter().chain([(left_time, right_time)]);
-    let mut partition = Vec::new();
-    for (index, (left, right)) in pairs.enumerate() {
+    let mut is_present = lit(true);
+    let mut common_columns = Vec::with_capacity(pairs.len());
+    for (index, (left, right)) in pairs.into_iter().enumerate() {
         let types = (left.get_type(&left_schema)?, right.get_type(&right_schema)?);
         let common = comparison_coercion(&types.0, &types.1)
             .ok_or_else(|| refused("the sides of an ASOF JOIN's condition differ in type"))?;
         let name = format!("asof key {index}");
-        present.push(right.clone().is_not_null());
+        is_present = is_present.and(right.clone().is_not_null());
         left_columns.push(left.cast_to(&common, &left_schema)?.alias(name.clone()));
         right_columns.push(right.cast_to(&common, &right_schema)?.alias(name.clone()));
-        partition.push(Expr::Column(Column::new_unqualified(name)));
+        common_columns.push(Expr::Column(Column::new_unqualified(name)));
     }
-    let time = partition
-        .pop()
-        .ok_or_else(|| Error::internal("an ASOF JOIN has a time"))?;
     left_columns.push(lit(1_i64).alias(SIDE));
     right_columns.push(lit(if right_first { 0_i64 } else { 2 }).alias(SIDE));
     for (index, (qualifier, field)) in left_schema.iter().enumerate() {
@@ -211,23 +224,15 @@ fn nearest(join: Join) -> DataFusionResult<LogicalPlan> {
     }
     left_columns.push(lit(ScalarValue::try_from(&row_type)?).alias(ROW));
     right_columns.push(row.alias(ROW));
-    let present = present.into_iter().reduce(Expr::and);
     let right = LogicalPlanBuilder::from(Arc::unwrap_or_clone(join.right))
-        .filter(present.unwrap_or_else(|| lit(true)))?
+        .filter(is_present)?
         .project(right_columns)?
         .build()?;
     let both = LogicalPlanBuilder::from(Arc::unwrap_or_clone(join.left))
         .project(left_columns)?
         .union(right)?
         .build()?;
-    found_rows(
-        both,
-        partition,
-        time,
-        ascending,
-        &join.schema,
-        left_schema.fields().len(),
-    )
+    Ok((both, common_columns))
 }
 
 /// The left rows, each with the last right row before it.

@@ -10,17 +10,14 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Result as DataFusionResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Result as DataFusionResult, ScalarValue};
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::normalize_cols;
-use datafusion::logical_expr::{
-    Distinct, DistinctOn, Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit,
-};
+use datafusion::logical_expr::{Distinct, DistinctOn, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::error::Error;
+use super::row_numbers;
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -34,7 +31,7 @@ impl AnalyzerRule for FirstOfDistinct {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
         plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Distinct(Distinct::On(distinct)) => {
-                Ok(Transformed::yes(numbered(distinct)?))
+                Ok(Transformed::yes(first_rows(distinct)?))
             }
             other => Ok(Transformed::no(other)),
         })
@@ -42,7 +39,7 @@ impl AnalyzerRule for FirstOfDistinct {
     }
 }
 
-fn numbered(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
+fn first_rows(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
     let DistinctOn {
         on_expr,
         select_expr,
@@ -52,20 +49,9 @@ fn numbered(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
     } = distinct;
     let on = normalize_cols(on_expr, input.as_ref())?;
     let select = normalize_cols(select_expr, input.as_ref())?;
-    let number = row_number().partition_by(on);
-    let number = match &sort_expr {
-        Some(order) => number.order_by(order.clone()),
-        None => number,
-    };
-    let windowed = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input))
-        .window(vec![number.build()?])?
-        .build()?;
-    let number = windowed
-        .schema()
-        .columns()
-        .pop()
-        .ok_or_else(|| Error::internal("a window adds a column"))?;
-    let first = Expr::Column(number).eq(lit(ScalarValue::UInt64(Some(1))));
+    let order = sort_expr.clone().unwrap_or_default();
+    let (windowed, number) = row_numbers::numbered(Arc::unwrap_or_clone(input), on, order)?;
+    let first = number.eq(lit(1_u64));
     let mut plan = LogicalPlanBuilder::from(windowed).filter(first)?;
     if let Some(order) = sort_expr {
         plan = plan.sort(order)?;

@@ -26,6 +26,7 @@ mod planner;
 mod push_down;
 pub mod render;
 pub mod rewrite;
+mod row_numbers;
 pub mod sessions;
 mod set_operations;
 mod source;

@@ -13,11 +13,10 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, JoinType, NullEquality, Result as DataFusionResult};
-use datafusion::functions_window::expr_fn::row_number;
-use datafusion::logical_expr::{Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, Join, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::error::Error;
+use super::row_numbers;
 
 /// Hold the number of a row among its equals, on the left and on the right: two names, since the
 /// sides of a join may be seen as one schema.
@@ -93,21 +92,9 @@ fn counted(join: Join) -> DataFusionResult<LogicalPlan> {
 
 /// The plan with the number of each row among its equals as a last column.
 fn numbered(plan: LogicalPlan, keys: Vec<Expr>, name: &str) -> DataFusionResult<LogicalPlan> {
-    let mut outputs: Vec<Expr> = plan
-        .schema()
-        .columns()
-        .into_iter()
-        .map(Expr::Column)
-        .collect();
-    let number = row_number().partition_by(keys).build()?;
-    let windowed = LogicalPlanBuilder::from(plan)
-        .window(vec![number])?
-        .build()?;
-    let number = windowed
-        .schema()
-        .columns()
-        .pop()
-        .ok_or_else(|| Error::internal("a window adds a column"))?;
-    outputs.push(Expr::Column(number).alias(name));
+    let columns = plan.schema().columns().into_iter().map(Expr::Column);
+    let mut outputs: Vec<Expr> = columns.collect();
+    let (windowed, number) = row_numbers::numbered(plan, keys, Vec::new())?;
+    outputs.push(number.alias(name));
     LogicalPlanBuilder::from(windowed).project(outputs)?.build()
 }

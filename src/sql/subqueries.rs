@@ -29,7 +29,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::correlated::is_simple_test;
+use super::correlated::{holds_subquery, is_simple_relation};
 use crate::error::Error;
 
 /// The rule.
@@ -109,7 +109,7 @@ fn as_condition(
 
 /// A subquery of a shape that the engine makes a join of.
 fn is_joinable(subquery: &Subquery) -> bool {
-    subquery.outer_ref_columns.is_empty() || is_simple_test(&subquery.subquery)
+    subquery.outer_ref_columns.is_empty() || is_simple_relation(&subquery.subquery)
 }
 
 /// `column NOT IN (q)` without references to the query outside: the engine's join knows NULLs.
@@ -179,13 +179,7 @@ fn any_matches(
     subquery: &Subquery,
     schema: &DFSchema,
 ) -> DataFusionResult<Option<Expr>> {
-    let holds_subquery = operand.exists(|e| {
-        Ok(matches!(
-            e,
-            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_)
-        ))
-    })?;
-    if holds_subquery {
+    if holds_subquery(operand) {
         return Ok(None);
     }
     let plan = subquery.subquery.as_ref();

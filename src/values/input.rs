@@ -378,9 +378,14 @@ fn parse_integer<T: std::str::FromStr<Err = std::num::ParseIntError>>(
 
 /// `\x0aff`, or bytes with `\\` and `\ooo`.
 fn parse_bytea(text: &str) -> Result<Vec<u8>> {
-    if let Some(hex) = text.strip_prefix("\\x") {
-        return parse_hex(hex);
+    match text.strip_prefix("\\x") {
+        Some(hex) => parse_hex(hex),
+        None => parse_escaped(text),
     }
+}
+
+/// Bytes as themselves, but `\\` and `\ooo`; 22P02 for another backslash.
+pub(crate) fn parse_escaped(text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -409,7 +414,8 @@ fn parse_bytea(text: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parse_hex(hex: &str) -> Result<Vec<u8>> {
+/// Two hexadecimal digits a byte, blanks between them read over; 22023 for what is none.
+pub(crate) fn parse_hex(hex: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = hex
         .chars()
         .filter(|c| !c.is_ascii_whitespace())

@@ -73,10 +73,7 @@ pub(crate) fn write_json(
 fn write_iso_time(text: &mut BytesMut) {
     if let Some(blank) = text.iter().position(|b| *b == b' ') {
         text[blank] = b'T';
-        let has_short_offset = text
-            .get(text.len().saturating_sub(3)..)
-            .is_some_and(|end| end.first().is_some_and(|b| matches!(b, b'+' | b'-')));
-        if has_short_offset && text.len() > blank + 3 {
+        if matches!(text[blank..], [.., b'+' | b'-', _, _]) {
             text.put_slice(b":00");
         }
     }

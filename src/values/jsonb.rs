@@ -7,6 +7,7 @@
 use bytes::BytesMut;
 
 use super::json::write_string;
+use super::numeric;
 use crate::error::{Error, Result, sqlstate};
 
 /// A JSON value.
@@ -182,31 +183,19 @@ pub(crate) fn check(text: &str) -> Result<()> {
 
 /// A number without an exponent; `None` where it stays as it is.
 fn plain_number(text: &str) -> Option<String> {
+    const EXPONENT_MAX: u32 = 1_000;
     if text == "-0" {
         return Some("0".to_owned());
     }
-    let (mantissa, exponent) = text.split_once(['e', 'E'])?;
-    let exponent: i32 = exponent.parse().ok().filter(|e: &i32| e.abs() <= 1_000)?;
-    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+    if !text.contains(['e', 'E']) {
+        return None;
+    }
+    let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => ("-", rest),
-        None => ("", mantissa),
+        None => ("", text),
     };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{fraction}");
-    let point = i32::try_from(whole.len()).ok()? + exponent;
-    let count = i32::try_from(digits.len()).ok()?;
-    let (whole, fraction) = if point <= 0 {
-        let zeros = "0".repeat(usize::try_from(-point).ok()?);
-        ("0".to_owned(), format!("{zeros}{digits}"))
-    } else if point >= count {
-        let zeros = "0".repeat(usize::try_from(point - count).ok()?);
-        (format!("{digits}{zeros}"), String::new())
-    } else {
-        let (whole, fraction) = digits.split_at(usize::try_from(point).ok()?);
-        (whole.to_owned(), fraction.to_owned())
-    };
-    let whole = whole.trim_start_matches('0');
-    let whole = if whole.is_empty() { "0" } else { whole };
+    let (whole, fraction) = numeric::plain_digits(unsigned, EXPONENT_MAX)?;
+    let whole = if whole.is_empty() { "0" } else { &whole };
     Some(match fraction.as_str() {
         "" => format!("{sign}{whole}"),
         fraction => format!("{sign}{whole}.{fraction}"),

@@ -102,6 +102,38 @@ impl<'a> Decimal<'a> {
     }
 }
 
+/// Digits before and after the point of an unsigned decimal number such as `12`, `.5` or `1.25e-3`,
+/// written without an exponent and without leading zeros; `None` for what is no such number, and
+/// where the exponent is beyond `exponent_max`.
+pub(crate) fn plain_digits(text: &str, exponent_max: u32) -> Option<(String, String)> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let is_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    let is_number = is_digits(whole)
+        && is_digits(fraction)
+        && mantissa.len() > usize::from(mantissa.contains('.'));
+    if !is_number || exponent.unsigned_abs() > exponent_max {
+        return None;
+    }
+    let shift = exponent.unsigned_abs() as usize;
+    let (whole, fraction) = match exponent >= 0 {
+        true => {
+            let (moved, rest) = fraction.split_at(shift.min(fraction.len()));
+            let zeros = "0".repeat(shift - moved.len());
+            (format!("{whole}{moved}{zeros}"), rest.to_owned())
+        }
+        false => {
+            let (rest, moved) = whole.split_at(whole.len().saturating_sub(shift));
+            let zeros = "0".repeat(shift - moved.len());
+            (rest.to_owned(), format!("{zeros}{moved}{fraction}"))
+        }
+    };
+    Some((whole.trim_start_matches('0').to_owned(), fraction))
+}
+
 /// Reads a number in text form into the unscaled value of `numeric(precision, scale)`.
 pub(crate) fn parse_text(text: &str, precision: u8, scale: i8) -> Result<i128> {
     let invalid = || {

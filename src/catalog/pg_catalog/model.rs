@@ -497,16 +497,14 @@ fn specified(specification: &Specification, namespace: i64) -> Relation {
 }
 
 fn user_column(column: &ColumnDefinition) -> Column {
+    let (type_oid, type_modifier) = match column.text_type {
+        Some(text_type) => (text_type.pg_oid(), text_type.modifier().into()),
+        None => (column.sql_type.pg_oid(), type_modifier(&column.sql_type)),
+    };
     Column {
         name: column.name.clone(),
-        type_oid: match column.text_type {
-            Some(text_type) => text_type.pg_oid().into(),
-            None => column.sql_type.pg_oid().into(),
-        },
-        type_modifier: match column.text_type {
-            Some(text_type) => text_type.modifier().into(),
-            None => type_modifier(&column.sql_type),
-        },
+        type_oid: type_oid.into(),
+        type_modifier,
         not_null: !column.nullable,
         default: column.default.clone(),
         comment: column.comment.clone(),

@@ -16,20 +16,21 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, Result as DataFusionResult, ScalarValue};
+use datafusion::common::{
+    Column, DFSchema, JoinType, NullEquality, Result as DataFusionResult, ScalarValue,
+};
 use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::provider_as_source;
 use datafusion::functions::core::expr_fn::coalesce;
-use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::logical_plan::builder::unnest_with_options;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprFunctionExt, ExprSchemable, Filter, Join, Limit, LogicalPlan,
-    LogicalPlanBuilder, Projection, RecursiveQuery, SortExpr, Subquery, TableScan, Union, Window,
-    lit,
+    Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, Limit, LogicalPlan, LogicalPlanBuilder,
+    Projection, RecursiveQuery, SortExpr, Subquery, SubqueryAlias, TableScan, Union, Window, lit,
 };
 
 use super::{Names, join_with_nulls};
 use crate::error::Error;
+use crate::sql::row_numbers;
 
 /// The combinations that a subquery is evaluated for.
 pub(super) struct Dependent<'a> {
@@ -118,22 +119,7 @@ impl<'a> Dependent<'a> {
                 let predicate = self.replace(filter.predicate.clone(), filter.input.schema())?;
                 Filter::try_new(predicate, Arc::new(input)).map(LogicalPlan::Filter)
             }
-            LogicalPlan::SubqueryAlias(alias) => {
-                let input = self.evaluate(&alias.input)?;
-                let names = alias.schema.columns();
-                let outputs =
-                    alias
-                        .input
-                        .schema()
-                        .columns()
-                        .into_iter()
-                        .zip(names)
-                        .map(|(column, name)| {
-                            Expr::Column(column).alias_qualified(name.relation, name.name)
-                        });
-                let outputs: Vec<Expr> = outputs.chain(self.carried_expressions()).collect();
-                LogicalPlanBuilder::from(input).project(outputs)?.build()
-            }
+            LogicalPlan::SubqueryAlias(alias) => self.renamed_by(alias),
             LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate),
             // Rows have an order only under a LIMIT, which sees to it.
             LogicalPlan::Sort(sort) => match sort.fetch {
@@ -157,7 +143,7 @@ impl<'a> Dependent<'a> {
                     .collect::<DataFusionResult<Vec<_>>>()?;
                 Union::try_new_with_loose_types(inputs).map(LogicalPlan::Union)
             }
-            LogicalPlan::Join(join) => self.inner_join(join),
+            LogicalPlan::Join(join) => self.joined(join),
             LogicalPlan::Window(window) => self.window(window),
             LogicalPlan::Unnest(unnest) => {
                 let input = self.evaluate(&unnest.input)?;
@@ -168,6 +154,18 @@ impl<'a> Dependent<'a> {
             LogicalPlan::TableScan(scan) => self.rows_so_far(scan),
             _ => Err(unsupported()),
         }
+    }
+
+    /// The columns of a relation under its alias.
+    fn renamed_by(&self, alias: &SubqueryAlias) -> DataFusionResult<LogicalPlan> {
+        let columns = alias.input.schema().columns().into_iter();
+        let outputs = columns
+            .zip(alias.schema.columns())
+            .map(|(column, name)| Expr::Column(column).alias_qualified(name.relation, name.name));
+        let outputs: Vec<Expr> = outputs.chain(self.carried_expressions()).collect();
+        LogicalPlanBuilder::from(self.evaluate(&alias.input)?)
+            .project(outputs)?
+            .build()
     }
 
     fn aggregate(&self, aggregate: &Aggregate) -> DataFusionResult<LogicalPlan> {
@@ -270,20 +268,7 @@ impl<'a> Dependent<'a> {
         fetch: Option<usize>,
     ) -> DataFusionResult<LogicalPlan> {
         let outputs = input.schema().columns();
-        let number = row_number().partition_by(self.carried_expressions());
-        let number = match order.is_empty() {
-            true => number.build()?,
-            false => number.order_by(order).build()?,
-        };
-        let windowed = LogicalPlanBuilder::from(input)
-            .window(vec![number])?
-            .build()?;
-        let number = windowed
-            .schema()
-            .columns()
-            .pop()
-            .map(Expr::Column)
-            .ok_or_else(|| Error::internal("a window adds a column"))?;
+        let (windowed, number) = row_numbers::numbered(input, self.carried_expressions(), order)?;
         let after = number.clone().gt(lit(skip as u64));
         let condition = match fetch {
             None => after,
@@ -322,15 +307,14 @@ impl<'a> Dependent<'a> {
         LogicalPlanBuilder::from(plan).project(outputs)?.build()
     }
 
-    fn inner_join(&self, join: &Join) -> DataFusionResult<LogicalPlan> {
+    /// A join of which every row has a left one.
+    fn joined(&self, join: &Join) -> DataFusionResult<LogicalPlan> {
         let keeps_left = matches!(
             join.join_type,
             JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti
         );
         // Keys may be equal as NULLs only if all of them are.
-        let has_keys = !join.on.is_empty();
-        let nulls_are_equal =
-            join.null_equality == datafusion::common::NullEquality::NullEqualsNull;
+        let nulls_are_equal = join.null_equality == NullEquality::NullEqualsNull;
         if !keeps_left {
             return Err(unsupported());
         }
@@ -358,7 +342,7 @@ impl<'a> Dependent<'a> {
                 self.replace(a.clone(), &schema)?,
                 self.replace(b.clone(), &schema)?,
             );
-            match has_keys && nulls_are_equal {
+            match nulls_are_equal {
                 true => on.push((a, b)),
                 false => conditions.push(a.eq(b)),
             }

@@ -23,17 +23,17 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
     Column, DFSchema, JoinConstraint, JoinType, NullEquality, Result as DataFusionResult,
+    TableReference,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Aggregate, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, Subquery,
-    SubqueryAlias,
+    Aggregate, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::only_value::only_value;
 use dependent::Dependent;
-pub(super) use simple::is_simple_test;
+pub(super) use simple::{holds_subquery, is_simple_relation};
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -147,10 +147,13 @@ fn joined(
             let Expr::ScalarSubquery(subquery) = &e else {
                 return Ok(Transformed::no(e));
             };
-            if !is_ours(subquery, plan.schema(), engine) {
+            let columns = outer_columns(&subquery.subquery, plan.schema())?;
+            let is_simple = engine == Engine::Joins && simple::is_simple_value(&subquery.subquery);
+            if columns.is_empty() || is_simple {
                 return Ok(Transformed::no(e));
             }
-            let (with_value, value) = join_value(std::mem::take(&mut plan), subquery, fresh)?;
+            let outer = std::mem::take(&mut plan);
+            let (with_value, value) = join_value(outer, columns, &subquery.subquery, fresh)?;
             plan = with_value;
             changed = true;
             Ok(Transformed::new(value, true, TreeNodeRecursion::Jump))
@@ -160,24 +163,16 @@ fn joined(
     Ok(changed.then_some((plan, rewritten)))
 }
 
-/// A scalar subquery over columns of this level that the engine's joins cannot do.
-fn is_ours(subquery: &Subquery, schema: &DFSchema, engine: Engine) -> bool {
-    let columns = outer_columns(&subquery.subquery, schema);
-    let is_simple = engine == Engine::Joins && simple::is_simple_value(&subquery.subquery);
-    !columns.is_empty() && !is_simple
-}
-
-/// Left join of the plan with a subquery's value for each combination of outer columns.
+/// Left join of the plan with a subquery's value for each combination of the outer columns.
 fn join_value(
     plan: LogicalPlan,
-    subquery: &Subquery,
+    columns: Vec<Column>,
+    subquery: &LogicalPlan,
     fresh: &Names,
 ) -> DataFusionResult<(LogicalPlan, Expr)> {
-    let columns = outer_columns(&subquery.subquery, plan.schema());
     let dependent = Dependent::new(&plan, columns, fresh)?;
-    let evaluated = dependent.evaluate(&subquery.subquery)?;
+    let evaluated = dependent.evaluate(subquery)?;
     let value_column = subquery
-        .subquery
         .schema()
         .columns()
         .into_iter()
@@ -186,7 +181,7 @@ fn join_value(
         .ok_or_else(|| crate::error::Error::internal("a subquery gives a column"))?;
     let name = fresh.fresh("value");
     let keys: Vec<Expr> = dependent.carried().map(Expr::Column).collect();
-    let valued = if simple::gives_one_row(&subquery.subquery) {
+    let valued = if simple::gives_one_row(subquery) {
         let mut outputs = keys;
         outputs.push(value_column.alias(&name));
         LogicalPlanBuilder::from(evaluated)
@@ -208,8 +203,8 @@ fn rewrite_join(join: Join, fresh: &Names) -> DataFusionResult<LogicalPlan> {
     let (Some((inner, alias)), true) = (lateral_of(&join.right), is_lateral) else {
         return Ok(LogicalPlan::Join(join));
     };
-    let columns = outer_columns(&inner, join.left.schema());
-    if columns.is_empty() || simple::is_simple_lateral(&inner) {
+    let columns = outer_columns(&inner, join.left.schema())?;
+    if columns.is_empty() || is_simple_relation(&inner) {
         return Ok(LogicalPlan::Join(join));
     }
     let outputs = join.schema.columns();
@@ -243,9 +238,7 @@ fn rewrite_join(join: Join, fresh: &Names) -> DataFusionResult<LogicalPlan> {
 }
 
 /// The plan of a lateral subquery, and its alias.
-fn lateral_of(
-    plan: &LogicalPlan,
-) -> Option<(Arc<LogicalPlan>, Option<datafusion::common::TableReference>)> {
+fn lateral_of(plan: &LogicalPlan) -> Option<(Arc<LogicalPlan>, Option<TableReference>)> {
     match plan {
         LogicalPlan::Subquery(subquery) => Some((Arc::clone(&subquery.subquery), None)),
         LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => match input.as_ref() {
@@ -260,17 +253,14 @@ fn lateral_of(
 
 /// Columns of `schema` that a subquery uses, at any depth; a column that a subquery in between has
 /// too is that one's.
-fn outer_columns(plan: &LogicalPlan, schema: &DFSchema) -> Vec<Column> {
+fn outer_columns(plan: &LogicalPlan, schema: &DFSchema) -> DataFusionResult<Vec<Column>> {
     let mut found = Vec::new();
-    let walked = dependent::for_each_outer(plan, &mut |column| {
+    dependent::for_each_outer(plan, &mut |column| {
         if schema.has_column(column) && !found.contains(column) {
             found.push(column.clone());
         }
-    });
-    match walked {
-        Ok(()) => found,
-        Err(_) => Vec::new(),
-    }
+    })?;
+    Ok(found)
 }
 
 /// Names that no other column of a plan has. They are the same whenever the plan is, since the

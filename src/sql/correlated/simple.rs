@@ -1,72 +1,41 @@
 //! What the engine's own rules make joins of, and what a plan promises about its rows.
 
-use std::ops::ControlFlow;
-
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
-/// A subquery of EXISTS or IN in a condition: references only in filters.
-pub(crate) fn is_simple_test(plan: &LogicalPlan) -> bool {
-    is_simple(plan, Aggregates::None, |predicate| {
-        !holds_subquery(predicate)
-    })
+/// A subquery of EXISTS or IN in a condition, or in FROM: references only in filters.
+pub(in crate::sql) fn is_simple_relation(plan: &LogicalPlan) -> bool {
+    is_simple(plan, 0, |predicate| !holds_subquery(predicate))
 }
 
 /// A scalar subquery: one aggregate without groups over filters that are equalities.
 pub(super) fn is_simple_value(plan: &LogicalPlan) -> bool {
-    is_simple(plan, Aggregates::One, only_equalities)
+    is_simple(plan, 1, only_equalities)
 }
 
-/// A subquery in FROM.
-pub(super) fn is_simple_lateral(plan: &LogicalPlan) -> bool {
-    is_simple(plan, Aggregates::None, |predicate| {
-        !holds_subquery(predicate)
-    })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Aggregates {
-    /// None may stand over a filter with references.
-    None,
-    /// Exactly one must.
-    One,
-}
-
-fn is_simple(plan: &LogicalPlan, aggregates: Aggregates, filter: fn(&Expr) -> bool) -> bool {
+/// Whether all references are in filters that `filter` admits, under so many aggregates.
+fn is_simple(plan: &LogicalPlan, aggregates: usize, filter: fn(&Expr) -> bool) -> bool {
     let mut aggregate_count = 0;
     let mut node = plan;
-    let found = loop {
+    loop {
         let refers = refers_outside(node);
-        let next = match node {
+        node = match node {
             LogicalPlan::Projection(p) if !refers => &p.input,
             LogicalPlan::SubqueryAlias(a) => &a.input,
-            LogicalPlan::Filter(f) => {
-                if refers && !filter(&f.predicate) {
-                    break ControlFlow::Break(());
-                }
-                &f.input
-            }
+            LogicalPlan::Filter(f) if !refers || filter(&f.predicate) => &f.input,
+            LogicalPlan::Filter(_) => return false,
             LogicalPlan::Aggregate(a) if !refers && a.group_expr.is_empty() => {
                 aggregate_count += 1;
                 &a.input
             }
             other => {
                 // Below, nothing may refer outside.
-                let inside = other.exists(|p| Ok(refers_outside(p)));
-                break match inside {
-                    Ok(false) => ControlFlow::Continue(()),
-                    _ => ControlFlow::Break(()),
-                };
+                let refers = other.exists(|p| Ok(refers_outside(p))).unwrap_or(true);
+                return !refers && aggregate_count == aggregates;
             }
         };
-        node = next;
-    };
-    let allowed = match aggregates {
-        Aggregates::None => aggregate_count == 0,
-        Aggregates::One => aggregate_count == 1,
-    };
-    found.is_continue() && allowed
+    }
 }
 
 /// The node's own expressions, with the subqueries in them.
@@ -87,7 +56,8 @@ fn refers_outside(node: &LogicalPlan) -> bool {
     refers || walked.is_err()
 }
 
-fn holds_subquery(expression: &Expr) -> bool {
+/// Whether an expression has a subquery in it.
+pub(in crate::sql) fn holds_subquery(expression: &Expr) -> bool {
     let found = expression.exists(|e| {
         Ok(matches!(
             e,

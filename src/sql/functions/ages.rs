@@ -2,52 +2,46 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta};
+use chrono::{DateTime, Datelike, Months, NaiveDateTime};
+use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::types::IntervalMonthDayNano;
-use datafusion::arrow::array::{Array, ArrayRef};
-use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use datafusion::arrow::array::{Array, ArrayRef, Decimal128Array, Int64Array, ListArray};
+use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Field, TimeUnit, TimestampMicrosecondType,
+};
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::beside::beside;
-use super::plain::{Form, Type, plain, text};
+use super::intervals::{INTERVAL, length_us};
+use super::plain::{form, plain, text};
 use super::{arrays, no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
-
-const DAY_US: i64 = 86_400_000_000;
+use crate::values::datetime::DAY_US;
 
 /// Elements of one series, at most.
 const SERIES_MAX: usize = 10_000_000;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let truncate = plain(
+        "interval_trunc",
+        &[form!([Text, Interval] -> Interval, truncated)],
+    );
     vec![
         plain(
             "age",
             &[
-                Form {
-                    takes: &[Type::Timestamp, Type::Timestamp],
-                    gives: Type::Interval,
-                    compute: age,
-                },
-                Form {
-                    takes: &[Type::TimestampTz, Type::TimestampTz],
-                    gives: Type::Interval,
-                    compute: age,
-                },
+                form!([Timestamp, Timestamp] -> Interval, age),
+                form!([TimestampTz, TimestampTz] -> Interval, age),
             ],
         ),
         beside(
             datafusion::functions::datetime::date_trunc(),
-            &plain(
-                "interval_trunc",
-                &[Form {
-                    takes: &[Type::Text, Type::Interval],
-                    gives: Type::Interval,
-                    compute: truncated,
-                }],
-            ),
+            &truncate,
             |types| matches!(types.get(1), Some(DataType::Interval(_))),
         ),
         udf(Series {
@@ -144,14 +138,11 @@ fn days_of_month(moment: NaiveDateTime) -> i32 {
     }
 }
 
-/// `generate_series` as an array: of times by intervals and of numerics here, of whole numbers by
-/// the engine.
+/// `generate_series` as an array: of times by intervals, of numerics and of whole numbers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Series {
     signature: Signature,
 }
-
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 impl Series {
     fn zone(types: &[DataType]) -> Option<Arc<str>> {
@@ -190,7 +181,10 @@ impl ScalarUDFImpl for Series {
                     })
                     .max()
                     .unwrap_or(0);
-                Ok(vec![DataType::Decimal128(38, scale); types.len()])
+                Ok(vec![
+                    DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale);
+                    types.len()
+                ])
             }
             [_, _] | [_, _, _] if types.iter().all(|t| t.is_integer() || t.is_null()) => {
                 Ok(vec![DataType::Int64; types.len()])
@@ -226,16 +220,24 @@ impl ScalarUDFImpl for Series {
     }
 }
 
-fn lists_of(item: &DataType, lists: Vec<Option<Vec<ScalarValue>>>) -> Result<ArrayRef> {
-    use datafusion::arrow::array::ListArray;
-    use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
+/// Lists of what an item type holds: unscaled values, or microseconds.
+fn lists_of(item: &DataType, lists: Vec<Option<Vec<i128>>>) -> Result<ArrayRef> {
     let valid: NullBuffer = lists.iter().map(Option::is_some).collect();
     let lengths = lists.iter().map(|list| list.as_ref().map_or(0, Vec::len));
     let offsets = OffsetBuffer::from_lengths(lengths);
-    let mut values = lists.into_iter().flatten().flatten().peekable();
-    let items = match values.peek() {
-        None => datafusion::arrow::array::new_empty_array(item),
-        Some(_) => ScalarValue::iter_to_array(values)?,
+    let values = lists.into_iter().flatten().flatten();
+    let items: ArrayRef = match item {
+        DataType::Decimal128(precision, scale) => Arc::new(
+            Decimal128Array::from_iter_values(values)
+                .with_precision_and_scale(*precision, *scale)?,
+        ),
+        _ => {
+            let values = values.map(i64::try_from);
+            let values: Vec<i64> = values
+                .collect::<Result<_, _>>()
+                .map_err(|_| out_of_range())?;
+            cast(&Int64Array::from(values), item)?
+        }
     };
     let field = Arc::new(Field::new("item", item.clone(), true));
     Ok(Arc::new(ListArray::try_new(
@@ -246,25 +248,25 @@ fn lists_of(item: &DataType, lists: Vec<Option<Vec<ScalarValue>>>) -> Result<Arr
     )?))
 }
 
-fn series(values: &[ScalarValue]) -> Result<Vec<ScalarValue>> {
+/// The elements of a series: unscaled values, or microseconds. Errors: 22023 a step of nothing,
+/// 54000 too many elements, 22008 a time out of range.
+fn series(values: &[ScalarValue]) -> Result<Vec<i128>> {
     match values {
         [
-            ScalarValue::TimestampMicrosecond(Some(from), zone),
+            ScalarValue::TimestampMicrosecond(Some(from), _),
             ScalarValue::TimestampMicrosecond(Some(to), _),
             ScalarValue::IntervalMonthDayNano(Some(step)),
-        ] => times(*from, *to, *step, zone.as_ref()),
+        ] => times(*from, *to, *step),
         [
-            ScalarValue::Decimal128(Some(from), precision, scale),
+            ScalarValue::Decimal128(Some(from), _, scale),
             ScalarValue::Decimal128(Some(to), ..),
             rest @ ..,
         ] => {
-            let one = 10i128.pow(u32::from(scale.unsigned_abs()));
             let step = match rest {
                 [ScalarValue::Decimal128(Some(step), ..)] => *step,
-                _ => one,
+                _ => 10i128.pow(u32::from(scale.unsigned_abs())),
             };
-            let make = |v| ScalarValue::Decimal128(Some(v), *precision, *scale);
-            numbers(*from, *to, step, make)
+            numbers(*from, *to, step)
         }
         [
             ScalarValue::Int64(Some(from)),
@@ -275,8 +277,7 @@ fn series(values: &[ScalarValue]) -> Result<Vec<ScalarValue>> {
                 [ScalarValue::Int64(Some(step))] => *step,
                 _ => 1,
             };
-            let make = |v: i128| ScalarValue::Int64(i64::try_from(v).ok());
-            numbers(i128::from(*from), i128::from(*to), i128::from(step), make)
+            numbers(i128::from(*from), i128::from(*to), i128::from(step))
         }
         _ => Err(Error::internal("a series is of times or numbers")),
     }
@@ -296,65 +297,40 @@ fn too_long() -> Error {
     )
 }
 
-fn numbers(
-    from: i128,
-    to: i128,
-    step: i128,
-    make: impl Fn(i128) -> ScalarValue,
-) -> Result<Vec<ScalarValue>> {
-    if step == 0 {
+fn numbers(from: i128, to: i128, step: i128) -> Result<Vec<i128>> {
+    elements(from, to, step.signum(), |at| Ok(at.checked_add(step)))
+}
+
+fn times(from: i64, to: i64, step: IntervalMonthDayNano) -> Result<Vec<i128>> {
+    let direction = length_us(step).signum();
+    let utc: Tz = "+00:00".parse()?;
+    elements(from, to, direction, |at| {
+        TimestampMicrosecondType::add_month_day_nano(at, step, utc)
+            .map(Some)
+            .ok_or_else(out_of_range)
+    })
+}
+
+/// What lies between two ends, from step to step; a step that leads beyond all values is the last.
+fn elements<T: Copy + PartialOrd + Into<i128>>(
+    from: T,
+    to: T,
+    direction: i128,
+    next: impl Fn(T) -> Result<Option<T>>,
+) -> Result<Vec<i128>> {
+    if direction == 0 {
         return Err(no_step());
     }
     let mut out = Vec::new();
-    let mut at = from;
-    while if step > 0 { at <= to } else { at >= to } {
+    let mut at = Some(from);
+    while let Some(element) = at.filter(|at| if direction > 0 { *at <= to } else { *at >= to }) {
         if out.len() == SERIES_MAX {
             return Err(too_long());
         }
-        out.push(make(at));
-        at += step;
+        out.push(element.into());
+        at = next(element)?;
     }
     Ok(out)
-}
-
-fn times(
-    from: i64,
-    to: i64,
-    step: IntervalMonthDayNano,
-    zone: Option<&Arc<str>>,
-) -> Result<Vec<ScalarValue>> {
-    let length = i128::from(step.months) * 30 * i128::from(DAY_US)
-        + i128::from(step.days) * i128::from(DAY_US)
-        + i128::from(step.nanoseconds / 1_000);
-    if length == 0 {
-        return Err(no_step());
-    }
-    let mut out = Vec::new();
-    let mut at = from;
-    while if length > 0 { at <= to } else { at >= to } {
-        if out.len() == SERIES_MAX {
-            return Err(too_long());
-        }
-        out.push(ScalarValue::TimestampMicrosecond(Some(at), zone.cloned()));
-        at = added(at, step)?;
-    }
-    Ok(out)
-}
-
-fn added(us: i64, step: IntervalMonthDayNano) -> Result<i64> {
-    let start = DateTime::from_timestamp_micros(us)
-        .ok_or_else(out_of_range)?
-        .naive_utc();
-    let months = Months::new(step.months.unsigned_abs());
-    let moved = match step.months >= 0 {
-        true => start.checked_add_months(months),
-        false => start.checked_sub_months(months),
-    };
-    let rest = TimeDelta::microseconds(i64::from(step.days) * DAY_US + step.nanoseconds / 1_000);
-    moved
-        .and_then(|t| t.checked_add_signed(rest))
-        .map(|t| t.and_utc().timestamp_micros())
-        .ok_or_else(out_of_range)
 }
 
 #[cfg(test)]
@@ -408,8 +384,14 @@ mod tests {
         );
         let number = |n| ScalarValue::Int64(Some(n));
         assert_eq!(
-            series(&[number(3), number(1), number(-1)]).unwrap().len(),
-            3
+            series(&[number(3), number(1), number(-1)]).unwrap(),
+            [3, 2, 1]
+        );
+        // A step beyond all numbers.
+        let large = |n: i128| ScalarValue::Decimal128(Some(n * 10i128.pow(37)), 38, 0);
+        assert_eq!(
+            series(&[large(9), large(9), large(9)]).unwrap(),
+            [9 * 10i128.pow(37)]
         );
     }
 }

@@ -14,7 +14,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::interval_totals::{self, INTERVAL, IntervalTotal, Outcome};
+use super::interval_totals::{self, Outcome};
+use super::intervals::INTERVAL;
 use super::no_function;
 
 /// Fractional digits of the argument, at least; the result has four more.
@@ -50,10 +51,6 @@ fn argument_type(given: &DataType) -> Option<DataType> {
         DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
         _ => return None,
     })
-}
-
-fn is_interval(args: &AccumulatorArgs<'_>) -> bool {
-    matches!(args.return_field.data_type(), DataType::Interval(_))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -93,21 +90,22 @@ impl AggregateUDFImpl for Average {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DataFusionResult<Box<dyn Accumulator>> {
-        match is_interval(&args) {
-            true => Ok(Box::new(IntervalTotal::new(Outcome::Average))),
-            false => self.inner.accumulator(args),
+        match interval_totals::accumulator(&args.return_field, Outcome::Average) {
+            Some(total) => Ok(total),
+            None => self.inner.accumulator(args),
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> DataFusionResult<Vec<FieldRef>> {
-        match args.return_field.data_type() {
-            DataType::Interval(_) => Ok(interval_totals::state_fields()),
-            _ => self.inner.state_fields(args),
+        match interval_totals::state_fields(&args.return_field) {
+            Some(fields) => Ok(fields),
+            None => self.inner.state_fields(args),
         }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        !is_interval(&args) && self.inner.groups_accumulator_supported(args)
+        !interval_totals::is_interval(&args.return_field)
+            && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -121,9 +119,9 @@ impl AggregateUDFImpl for Average {
         &self,
         args: AccumulatorArgs,
     ) -> DataFusionResult<Box<dyn Accumulator>> {
-        match is_interval(&args) {
-            true => Ok(Box::new(IntervalTotal::new(Outcome::Average))),
-            false => self.inner.create_sliding_accumulator(args),
+        match interval_totals::accumulator(&args.return_field, Outcome::Average) {
+            Some(total) => Ok(total),
+            None => self.inner.create_sliding_accumulator(args),
         }
     }
 

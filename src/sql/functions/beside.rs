@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::udf;
+use super::{types_of, udf};
 
 /// Whether arguments of some types are ours.
 type Ours = fn(&[DataType]) -> bool;
@@ -56,10 +56,6 @@ impl Beside {
             false => &self.engine,
         }
     }
-}
-
-fn types_of(fields: &[FieldRef]) -> Vec<DataType> {
-    fields.iter().map(|f| f.data_type().clone()).collect()
 }
 
 impl ScalarUDFImpl for Beside {

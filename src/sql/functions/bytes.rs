@@ -8,42 +8,25 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::beside::beside;
-use super::plain::{Form, Type, bytes, plain, text, whole};
+use super::plain::{bytes, form, plain, text, whole};
 use crate::error::{Error, Result, sqlstate};
+use crate::values::input;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let length = plain(
-        "bytea_length",
-        &[Form {
-            takes: &[Type::Bytea],
-            gives: Type::Integer,
-            compute: |a| {
-                let length = bytes(&a[0])?.len();
-                Ok(ScalarValue::Int32(i32::try_from(length).ok()))
-            },
-        }],
-    );
+    let length = plain("bytea_length", &[form!([Bytea] -> Integer, length)]);
     let part = plain(
         "part_of",
         &[
-            Form {
-                takes: &[Type::Text, Type::Text],
-                gives: Type::Text,
-                compute: super::regexes::part_of,
-            },
-            Form {
-                takes: &[Type::Bytea, Type::BigInt],
-                gives: Type::Bytea,
-                compute: part_of,
-            },
-            Form {
-                takes: &[Type::Bytea, Type::BigInt, Type::BigInt],
-                gives: Type::Bytea,
-                compute: part_of,
-            },
+            form!([Bytea, BigInt] -> Bytea, part_of),
+            form!([Bytea, BigInt, BigInt] -> Bytea, part_of),
         ],
     );
-    let mut functions = vec![
+    let substr = beside(
+        datafusion::functions::unicode::substr(),
+        &super::regexes::part_of(),
+        |types| types.get(1) == Some(&DataType::Utf8),
+    );
+    vec![
         beside(
             datafusion::functions::string::octet_length(),
             &length,
@@ -54,12 +37,23 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
             &length,
             of_bytes,
         ),
-        beside(datafusion::functions::unicode::substr(), &part, |types| {
-            of_bytes(types) || types.get(1) == Some(&DataType::Utf8)
-        }),
-    ];
-    functions.extend(conversions());
-    functions
+        beside(substr, &part, of_bytes),
+        plain("encode", &[form!([Bytea, Text] -> Text, encode)]),
+        plain("decode", &[form!([Text, Text] -> Bytea, decode)]),
+        plain(
+            "convert_from",
+            &[form!([Bytea, Text] -> Text, convert_from)],
+        ),
+        plain(
+            "convert_to",
+            &[form!([Text, Text] -> Bytea, |a| {
+                utf8_only(&a[1])?;
+                Ok(ScalarValue::Binary(Some(text(&a[0])?.as_bytes().to_vec())))
+            })],
+        ),
+        plain("chr", &[form!([BigInt] -> Text, character)]),
+        plain("get_byte", &[form!([Bytea, Integer] -> Integer, byte_at)]),
+    ]
 }
 
 fn of_bytes(types: &[DataType]) -> bool {
@@ -69,95 +63,47 @@ fn of_bytes(types: &[DataType]) -> bool {
     )
 }
 
-fn conversions() -> Vec<Arc<ScalarUDF>> {
-    vec![
-        plain(
-            "encode",
-            &[Form {
-                takes: &[Type::Bytea, Type::Text],
-                gives: Type::Text,
-                compute: encode,
-            }],
-        ),
-        plain(
-            "decode",
-            &[Form {
-                takes: &[Type::Text, Type::Text],
-                gives: Type::Bytea,
-                compute: decode,
-            }],
-        ),
-        plain(
-            "convert_from",
-            &[Form {
-                takes: &[Type::Bytea, Type::Text],
-                gives: Type::Text,
-                compute: |a| {
-                    utf8_only(&a[1])?;
-                    let given = bytes(&a[0])?;
-                    let text = std::str::from_utf8(given)
-                        .map_err(|e| crate::values::invalid_utf8(&given[e.valid_up_to()..]))?;
-                    Ok(ScalarValue::Utf8(Some(text.to_owned())))
-                },
-            }],
-        ),
-        plain(
-            "convert_to",
-            &[Form {
-                takes: &[Type::Text, Type::Text],
-                gives: Type::Bytea,
-                compute: |a| {
-                    utf8_only(&a[1])?;
-                    Ok(ScalarValue::Binary(Some(text(&a[0])?.as_bytes().to_vec())))
-                },
-            }],
-        ),
-        plain(
-            "chr",
-            &[Form {
-                takes: &[Type::BigInt],
-                gives: Type::Text,
-                compute: |a| {
-                    let code = whole(&a[0])?;
-                    if code == 0 {
-                        return Err(Error::new(
-                            sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                            "null character not permitted",
-                        ));
-                    }
-                    let found = u32::try_from(code).ok().and_then(char::from_u32);
-                    match found {
-                        Some(c) => Ok(ScalarValue::Utf8(Some(c.to_string()))),
-                        None => Err(Error::new(
-                            sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                            format!("requested character not valid for encoding: {code}"),
-                        )),
-                    }
-                },
-            }],
-        ),
-        plain(
-            "get_byte",
-            &[Form {
-                takes: &[Type::Bytea, Type::Integer],
-                gives: Type::Integer,
-                compute: |a| {
-                    let (given, at) = (bytes(&a[0])?, whole(&a[1])?);
-                    let byte = usize::try_from(at).ok().and_then(|at| given.get(at));
-                    match byte {
-                        Some(byte) => Ok(ScalarValue::Int32(Some(i32::from(*byte)))),
-                        None => Err(Error::new(
-                            sqlstate::INVALID_PARAMETER_VALUE,
-                            format!(
-                                "index {at} out of valid range, 0..{}",
-                                given.len() as i64 - 1
-                            ),
-                        )),
-                    }
-                },
-            }],
-        ),
-    ]
+fn length(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let length = bytes(&arguments[0])?.len();
+    Ok(ScalarValue::Int32(i32::try_from(length).ok()))
+}
+
+fn convert_from(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    utf8_only(&arguments[1])?;
+    let given = bytes(&arguments[0])?;
+    let text = std::str::from_utf8(given)
+        .map_err(|e| crate::values::invalid_utf8(&given[e.valid_up_to()..]))?;
+    Ok(ScalarValue::Utf8(Some(text.to_owned())))
+}
+
+fn character(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let refused = |primary: String| Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, primary);
+    let code = whole(&arguments[0])?;
+    if code == 0 {
+        return Err(refused("null character not permitted".to_owned()));
+    }
+    let found = u32::try_from(code).ok().and_then(char::from_u32);
+    let found = found.ok_or_else(|| {
+        refused(format!(
+            "requested character not valid for encoding: {code}"
+        ))
+    })?;
+    Ok(ScalarValue::Utf8(Some(found.to_string())))
+}
+
+fn byte_at(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let (given, at) = (bytes(&arguments[0])?, whole(&arguments[1])?);
+    let byte = usize::try_from(at).ok().and_then(|at| given.get(at));
+    let byte = byte.ok_or_else(|| {
+        Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            format!(
+                "index {at} out of valid range, 0..{}",
+                given.len() as i64 - 1
+            ),
+        )
+    })?;
+    Ok(ScalarValue::Int32(Some(i32::from(*byte))))
 }
 
 fn utf8_only(encoding: &ScalarValue) -> Result<()> {
@@ -226,6 +172,7 @@ fn base64_lines(given: &[u8]) -> String {
 
 /// `None` for what is no base64.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let text: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     if !text.len().is_multiple_of(4) {
         return None;
     }
@@ -252,64 +199,18 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 fn decode(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let given = text(&arguments[0])?;
     let name = text(&arguments[1])?;
-    let invalid = |primary: String| Error::new(sqlstate::INVALID_PARAMETER_VALUE, primary);
-    let plain: String = given.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let decoded = match name.to_ascii_lowercase().as_str() {
-        "hex" => {
-            if !plain.len().is_multiple_of(2) {
-                return Err(invalid(
-                    "invalid hexadecimal data: odd number of digits".to_owned(),
-                ));
-            }
-            plain
-                .as_bytes()
-                .chunks(2)
-                .map(|pair| {
-                    let digit = |b: u8| char::from(b).to_digit(16);
-                    let byte = digit(pair[0]).zip(digit(pair[1])).map(|(h, l)| h * 16 + l);
-                    byte.and_then(|b| u8::try_from(b).ok())
-                        .ok_or_else(|| invalid("invalid hexadecimal digit".to_owned()))
-                })
-                .collect::<Result<Vec<u8>>>()?
-        }
-        "base64" => {
-            from_base64(&plain).ok_or_else(|| invalid("invalid base64 end sequence".to_owned()))?
-        }
-        "escape" => unescaped(given)?,
+        "hex" => input::parse_hex(given)?,
+        "base64" => from_base64(given).ok_or_else(|| {
+            Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                "invalid base64 end sequence",
+            )
+        })?,
+        "escape" => input::parse_escaped(given)?,
         _ => return Err(unknown_encoding(name)),
     };
     Ok(ScalarValue::Binary(Some(decoded)))
-}
-
-fn unescaped(text: &str) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after
-            .get(..3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match (first, octal.and_then(|d| u8::from_str_radix(d, 8).ok())) {
-            (b'\\', _) if after.first() == Some(&b'\\') => {
-                out.push(b'\\');
-                rest = &after[1..];
-            }
-            (b'\\', Some(byte)) => {
-                out.push(byte);
-                rest = &after[3..];
-            }
-            (b'\\', None) => {
-                return Err(Error::new(
-                    sqlstate::INVALID_TEXT,
-                    "invalid input syntax for type bytea",
-                ));
-            }
-            (byte, _) => {
-                out.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    Ok(out)
 }
 
 /// `substring(bytes FROM start FOR length)`; positions count from 1 and may lie before.

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime, Timelike};
+use chrono::{DateTime, Datelike, NaiveDateTime, Timelike};
 use datafusion::arrow::array::types::IntervalMonthDayNano;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
+    DataType, Date32Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit,
     TimestampMicrosecondType,
 };
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::intervals::INTERVAL;
 use super::{arrays, no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
@@ -195,14 +196,6 @@ fn time_of_day_us(moment: NaiveDateTime) -> i64 {
     i64::from(time.num_seconds_from_midnight()) * 1_000_000 + i64::from(time.nanosecond() / 1_000)
 }
 
-fn date_of(days: i32) -> Option<NaiveDate> {
-    let epoch = DateTime::UNIX_EPOCH.date_naive();
-    match u64::try_from(days) {
-        Ok(days) => epoch.checked_add_days(Days::new(days)),
-        Err(_) => epoch.checked_sub_days(Days::new(u64::from(days.unsigned_abs()))),
-    }
-}
-
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Extract {
     signature: Signature,
@@ -226,7 +219,8 @@ impl Extract {
                 .iter()
                 .map(|days| {
                     days.map(|days| {
-                        let date = date_of(days).ok_or_else(Self::out_of_range)?;
+                        let date =
+                            Date32Type::to_naive_date_opt(days).ok_or_else(Self::out_of_range)?;
                         Ok(field.of_moment(date.into(), scale))
                     })
                     .transpose()
@@ -292,9 +286,7 @@ impl ScalarUDFImpl for Extract {
                 DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
             }
             DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
-            DataType::Interval(_) | DataType::Duration(_) => {
-                DataType::Interval(IntervalUnit::MonthDayNano)
-            }
+            DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
             DataType::Utf8 | DataType::Null => DataType::Timestamp(TimeUnit::Microsecond, None),
             _ => return Err(no_function("extract", types).into()),
         };
@@ -353,6 +345,8 @@ impl ScalarUDFImpl for Extract {
 
 #[cfg(test)]
 mod tests {
+    use chrono::NaiveDate;
+
     use super::*;
 
     #[test]

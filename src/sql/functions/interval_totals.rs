@@ -6,16 +6,12 @@ use std::sync::Arc;
 use datafusion::arrow::array::types::IntervalMonthDayNano;
 use datafusion::arrow::array::{ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNanoType,
 };
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::Accumulator;
 
-use super::intervals::times;
-use crate::error::{Error, sqlstate};
-
-/// The type of intervals.
-pub(super) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+use super::intervals::{INTERVAL, out_of_range, times};
 
 /// What is made of the total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +24,7 @@ pub(super) enum Outcome {
 
 /// Total and count of intervals.
 #[derive(Debug)]
-pub(super) struct IntervalTotal {
+struct IntervalTotal {
     outcome: Outcome,
     months: i64,
     days: i64,
@@ -38,7 +34,7 @@ pub(super) struct IntervalTotal {
 
 impl IntervalTotal {
     /// Of no intervals yet.
-    pub fn new(outcome: Outcome) -> Self {
+    fn new(outcome: Outcome) -> Self {
         Self {
             outcome,
             months: 0,
@@ -62,7 +58,6 @@ impl IntervalTotal {
     }
 
     fn total(&self) -> DataFusionResult<IntervalMonthDayNano> {
-        let out_of_range = || Error::new(sqlstate::DATETIME_OVERFLOW, "interval out of range");
         let months = i32::try_from(self.months).map_err(|_| out_of_range())?;
         let days = i32::try_from(self.days).map_err(|_| out_of_range())?;
         let nanoseconds = i64::try_from(self.nanoseconds).map_err(|_| out_of_range())?;
@@ -70,12 +65,24 @@ impl IntervalTotal {
     }
 }
 
-/// The state that goes from one accumulator to another.
-pub(super) fn state_fields() -> Vec<FieldRef> {
-    vec![
-        Arc::new(Field::new("total", INTERVAL, true)),
-        Arc::new(Field::new("count", DataType::Int64, true)),
-    ]
+/// Whether an aggregate's result is an interval, so that this accumulator makes it.
+pub(super) fn is_interval(result: &FieldRef) -> bool {
+    *result.data_type() == INTERVAL
+}
+
+/// The accumulator of an aggregate whose result is an interval; `None` for all others.
+pub(super) fn accumulator(result: &FieldRef, outcome: Outcome) -> Option<Box<dyn Accumulator>> {
+    is_interval(result).then(|| Box::new(IntervalTotal::new(outcome)) as Box<dyn Accumulator>)
+}
+
+/// The state that goes from one such accumulator to another; `None` for all others.
+pub(super) fn state_fields(result: &FieldRef) -> Option<Vec<FieldRef>> {
+    is_interval(result).then(|| {
+        vec![
+            Arc::new(Field::new("total", INTERVAL, true)),
+            Arc::new(Field::new("count", DataType::Int64, true)),
+        ]
+    })
 }
 
 impl Accumulator for IntervalTotal {

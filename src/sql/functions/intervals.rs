@@ -5,7 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::types::IntervalMonthDayNano;
 use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
 use datafusion::arrow::datatypes::{
-    DataType, Float64Type, IntervalMonthDayNanoType, IntervalUnit, TimestampMicrosecondType,
+    DECIMAL128_MAX_PRECISION, DataType, Float64Type, IntervalMonthDayNanoType, IntervalUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::common::Result as DataFusionResult;
 use datafusion::logical_expr::{
@@ -14,9 +15,10 @@ use datafusion::logical_expr::{
 
 use super::{arrays, result, udf};
 use crate::error::{Error, Result, sqlstate};
+use crate::values::datetime::DAY_US;
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
-const DAY_US: i64 = 86_400_000_000;
+/// The type of intervals.
+pub(super) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// `interval * number`
 pub(crate) fn interval_times() -> Arc<ScalarUDF> {
@@ -32,8 +34,7 @@ pub(crate) fn timestamp_difference() -> Arc<ScalarUDF> {
     })
 }
 
-/// The length of an interval in microseconds, by which PostgreSQL compares intervals: a month has
-/// 30 days, a day 24 hours.
+/// The length of an interval in microseconds, by which PostgreSQL compares intervals.
 pub(crate) fn interval_length() -> Arc<ScalarUDF> {
     udf(IntervalLength {
         signature: Signature::exact(vec![INTERVAL], Volatility::Immutable),
@@ -81,8 +82,11 @@ impl ScalarUDFImpl for TimestampDifference {
     }
 }
 
+pub(super) fn out_of_range() -> Error {
+    Error::new(sqlstate::DATETIME_OVERFLOW, "interval out of range")
+}
+
 fn difference(left_us: i64, right_us: i64) -> Result<IntervalMonthDayNano> {
-    let out_of_range = || Error::new(sqlstate::DATETIME_OVERFLOW, "interval out of range");
     let us = left_us.checked_sub(right_us).ok_or_else(out_of_range)?;
     let days = i32::try_from(us / DAY_US).map_err(|_| out_of_range())?;
     Ok(IntervalMonthDayNano::new(0, days, us % DAY_US * 1_000))
@@ -103,18 +107,20 @@ impl ScalarUDFImpl for IntervalLength {
     }
 
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(DataType::Decimal128(38, 0))
+        Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
         let (columns, constant) = arrays(&args)?;
         let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
         let lengths: Decimal128Array = intervals.iter().map(|i| i.map(length_us)).collect();
-        result(Arc::new(lengths.with_precision_and_scale(38, 0)?), constant)
+        let lengths = lengths.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?;
+        result(Arc::new(lengths), constant)
     }
 }
 
-fn length_us(interval: IntervalMonthDayNano) -> i128 {
+/// Microseconds of an interval: a month has 30 days, a day 24 hours.
+pub(super) fn length_us(interval: IntervalMonthDayNano) -> i128 {
     let days = i128::from(interval.months) * 30 + i128::from(interval.days);
     days * i128::from(DAY_US) + i128::from(interval.nanoseconds / 1_000)
 }
@@ -136,7 +142,7 @@ impl ScalarUDFImpl for IntervalTimes {
     }
 
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(DataType::Interval(IntervalUnit::MonthDayNano))
+        Ok(INTERVAL)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
@@ -155,6 +161,7 @@ impl ScalarUDFImpl for IntervalTimes {
     }
 }
 
+/// The product. Errors: 22008 one that no interval holds.
 pub(super) fn times(interval: IntervalMonthDayNano, factor: f64) -> Result<IntervalMonthDayNano> {
     const DAY_NS: f64 = 86_400e9;
     let months = f64::from(interval.months) * factor;
@@ -165,10 +172,7 @@ pub(super) fn times(interval: IntervalMonthDayNano, factor: f64) -> Result<Inter
         && days.abs() < f64::from(i32::MAX)
         && time_us.abs() < 9.2e15;
     if !fits {
-        return Err(Error::new(
-            sqlstate::DATETIME_OVERFLOW,
-            "interval out of range",
-        ));
+        return Err(out_of_range());
     }
     Ok(IntervalMonthDayNano::new(
         months.trunc() as i32,

@@ -7,19 +7,10 @@ use std::sync::Arc;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::plain::{Form, Type, plain, text, text_or_null, texts, whole};
+use super::plain::{Form, Type, form, plain, text, text_or_null, texts, whole};
 use crate::error::{Error, Result, sqlstate};
 use crate::values::jsonb::Json;
-
-macro_rules! form {
-    ([$($takes:ident),*] -> $gives:ident, $compute:expr) => {
-        Form {
-            takes: &[$(Type::$takes),*],
-            gives: Type::$gives,
-            compute: $compute,
-        }
-    };
-}
+use crate::values::list::{Element, parse_elements};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let mut functions = Vec::new();
@@ -124,8 +115,7 @@ pub(crate) fn path_value() -> Arc<ScalarUDF> {
     plain(
         "json_path_value",
         &[form!([Jsonb, Text] -> Jsonb, |a| {
-            let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
-            Ok(text_or_null(found.map(|v| v.to_text())))
+            Ok(text_or_null(at_path(a)?.map(|v| v.to_text())))
         })],
     )
 }
@@ -135,8 +125,7 @@ pub(crate) fn path_text() -> Arc<ScalarUDF> {
     plain(
         "json_path_text",
         &[form!([Jsonb, Text] -> Text, |a| {
-            let found = follow(parsed(&a[0])?, path_of(text(&a[1])?)?);
-            Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
+            Ok(text_or_null(at_path(a)?.and_then(|v| v.to_plain_text())))
         })],
     )
 }
@@ -225,24 +214,24 @@ fn member_values(gives: Type, value: &ScalarValue) -> Result<ScalarValue> {
     Ok(texts(gives, members.iter().map(|(_, v)| Some(v.to_text()))))
 }
 
-/// Elements of a path written as an array of texts, `{a,0,b}`.
-fn path_of(path: &str) -> Result<Vec<String>> {
-    let malformed = || {
-        Error::new(
-            sqlstate::INVALID_TEXT,
-            format!("malformed array literal: \"{path}\""),
-        )
-    };
-    let inside = path
-        .trim()
-        .strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'))
-        .ok_or_else(malformed)?;
-    if inside.trim().is_empty() {
-        return Ok(Vec::new());
+/// Steps of a path written as an array of texts, `{a,0,b}`; `None` where one of them is NULL.
+/// Errors: 22P02 a text that is no array of one dimension.
+fn path_of(path: &str) -> Result<Option<Vec<String>>> {
+    let mut steps = Vec::new();
+    for element in parse_elements(path)? {
+        match element {
+            Element::Text(step) => steps.push(step),
+            Element::Null => return Ok(None),
+            Element::Nested(_) => {
+                return Err(Error::new(
+                    sqlstate::INVALID_TEXT,
+                    format!("malformed array literal: \"{path}\""),
+                )
+                .detail("A path has one dimension."));
+            }
+        }
     }
-    let name = |part: &str| part.trim().trim_matches('"').to_owned();
-    Ok(inside.split(',').map(name).collect())
+    Ok(Some(steps))
 }
 
 fn place(items: &[Json], step: &str) -> Option<usize> {
@@ -263,6 +252,12 @@ fn follow(value: Json, path: impl IntoIterator<Item = String>) -> Option<Json> {
     })
 }
 
+fn at_path(arguments: &[ScalarValue]) -> Result<Option<Json>> {
+    let path = path_of(text(&arguments[1])?)?;
+    let value = parsed(&arguments[0])?;
+    Ok(path.and_then(|path| follow(value, path)))
+}
+
 fn steps(arguments: &[ScalarValue]) -> Result<Vec<String>> {
     arguments.iter().map(|a| Ok(text(a)?.to_owned())).collect()
 }
@@ -279,7 +274,12 @@ fn extracted_value(arguments: &[ScalarValue]) -> Result<ScalarValue> {
 
 fn set(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let mut value = parsed(&arguments[0])?;
-    let path = path_of(text(&arguments[1])?)?;
+    let path = path_of(text(&arguments[1])?)?.ok_or_else(|| {
+        Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            "path elements must not be null",
+        )
+    })?;
     let creates = !matches!(arguments.get(3), Some(ScalarValue::Boolean(Some(false))));
     put(&mut value, &path, parsed(&arguments[2])?, creates);
     value.sort();

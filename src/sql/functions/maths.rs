@@ -3,97 +3,62 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DECIMAL128_MAX_PRECISION;
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::plain::{Form, Type, double, plain, text, whole};
+use super::numeric_overflow;
+use super::plain::{NUMERIC_SCALE, double, form, plain, text, whole};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    const fn of_double(compute: super::plain::Compute) -> Form {
-        Form {
-            takes: &[Type::Double],
-            gives: Type::Double,
-            compute,
-        }
-    }
     vec![
         plain(
             "div",
             &[
-                Form {
-                    takes: &[Type::BigInt, Type::BigInt],
-                    gives: Type::BigInt,
-                    compute: whole_quotient,
-                },
-                Form {
-                    takes: &[Type::Numeric, Type::Numeric],
-                    gives: Type::Numeric,
-                    compute: numeric_quotient,
-                },
+                form!([BigInt, BigInt] -> BigInt, whole_quotient),
+                form!([Numeric, Numeric] -> Numeric, numeric_quotient),
+            ],
+        ),
+        plain("sign", &[form!([Double] -> Double, sign)]),
+        plain(
+            "ln",
+            &[form!([Double] -> Double, |a| logarithm(double(&a[0])?, f64::ln))],
+        ),
+        plain("log10", &[form!([Double] -> Double, common_logarithm)]),
+        plain(
+            "log",
+            &[
+                form!([Double] -> Double, common_logarithm),
+                form!([Double, Double] -> Double, |a| {
+                    let base = positive(double(&a[0])?)?;
+                    logarithm(double(&a[1])?, |v| v.log(base))
+                }),
             ],
         ),
         plain(
-            "sign",
-            const {
-                &[of_double(|a| {
-                    let value = double(&a[0])?;
-                    let sign = if value == 0.0 { 0.0 } else { value.signum() };
-                    Ok(ScalarValue::Float64(Some(sign)))
-                })]
-            },
-        ),
-        plain(
-            "ln",
-            const { &[of_double(|a| logarithm(double(&a[0])?, f64::ln))] },
-        ),
-        plain(
-            "log10",
-            const { &[of_double(|a| logarithm(double(&a[0])?, f64::log10))] },
-        ),
-        plain(
-            "log",
-            const {
-                &[
-                    of_double(|a| logarithm(double(&a[0])?, f64::log10)),
-                    Form {
-                        takes: &[Type::Double, Type::Double],
-                        gives: Type::Double,
-                        compute: |a| {
-                            let base = positive(double(&a[0])?)?;
-                            logarithm(double(&a[1])?, |v| v.log(base))
-                        },
-                    },
-                ]
-            },
-        ),
-        plain(
             "width_bucket",
-            &[Form {
-                takes: &[Type::Double, Type::Double, Type::Double, Type::Integer],
-                gives: Type::Integer,
-                compute: width_bucket,
-            }],
+            &[form!([Double, Double, Double, Integer] -> Integer, width_bucket)],
         ),
-        plain(
-            "to_number",
-            &[Form {
-                takes: &[Type::Text, Type::Text],
-                gives: Type::Numeric,
-                compute: to_number,
-            }],
-        ),
+        plain("to_number", &[form!([Text, Text] -> Numeric, to_number)]),
     ]
 }
 
-fn division_by_zero() -> Error {
-    Error::new(sqlstate::DIVISION_BY_ZERO, "division by zero")
+fn sign(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let value = double(&arguments[0])?;
+    let sign = if value == 0.0 { 0.0 } else { value.signum() };
+    Ok(ScalarValue::Float64(Some(sign)))
+}
+
+fn common_logarithm(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    logarithm(double(&arguments[0])?, f64::log10)
 }
 
 fn whole_quotient(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let (left, right) = (whole(&arguments[0])?, whole(&arguments[1])?);
     if right == 0 {
-        return Err(division_by_zero());
+        return Err(ArrowError::DivideByZero.into());
     }
     let quotient = left
         .checked_div(right)
@@ -112,17 +77,16 @@ fn unscaled(value: &ScalarValue) -> Result<(i128, i8)> {
 fn numeric_quotient(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let ((left, scale), (right, _)) = (unscaled(&arguments[0])?, unscaled(&arguments[1])?);
     if right == 0 {
-        return Err(division_by_zero());
+        return Err(ArrowError::DivideByZero.into());
     }
     let quotient = (left / right)
         .checked_mul(10i128.pow(u32::from(scale.unsigned_abs())))
-        .ok_or_else(|| {
-            Error::new(
-                sqlstate::NUMERIC_OUT_OF_RANGE,
-                "value overflows numeric format",
-            )
-        })?;
-    Ok(ScalarValue::Decimal128(Some(quotient), 38, scale))
+        .ok_or_else(numeric_overflow)?;
+    Ok(ScalarValue::Decimal128(
+        Some(quotient),
+        DECIMAL128_MAX_PRECISION,
+        scale,
+    ))
 }
 
 fn positive(value: f64) -> Result<f64> {
@@ -188,20 +152,17 @@ fn to_number(arguments: &[ScalarValue]) -> Result<ScalarValue> {
             format!("invalid input syntax for type numeric: \"{given}\""),
         ));
     }
-    let scale = 16;
-    let padded: String = fraction
-        .chars()
-        .chain("0".repeat(scale).chars())
-        .take(scale)
-        .collect();
-    let value: i128 = format!("{whole_digits}{padded}").parse().map_err(|_| {
-        Error::new(
-            sqlstate::NUMERIC_OUT_OF_RANGE,
-            "value overflows numeric format",
-        )
-    })?;
+    let scale = usize::from(NUMERIC_SCALE.unsigned_abs());
+    let fraction = format!("{fraction:0<scale$.scale$}");
+    let value: i128 = format!("{whole_digits}{fraction}")
+        .parse()
+        .map_err(|_| numeric_overflow())?;
     let value = if negative { -value } else { value };
-    Ok(ScalarValue::Decimal128(Some(value), 38, 16))
+    Ok(ScalarValue::Decimal128(
+        Some(value),
+        DECIMAL128_MAX_PRECISION,
+        NUMERIC_SCALE,
+    ))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub mod windows;
 use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef};
 use datafusion::common::Result as DataFusionResult;
 use datafusion::logical_expr::{
     AggregateUDF, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -102,6 +102,20 @@ pub(crate) fn result(array: ArrayRef, constant: bool) -> DataFusionResult<Column
     } else {
         Ok(ColumnarValue::Array(array))
     }
+}
+
+fn types_of(fields: &[FieldRef]) -> Vec<DataType> {
+    fields.iter().map(|f| f.data_type().clone()).collect()
+}
+
+fn numeric_overflow() -> Error {
+    Error::new(
+        sqlstate::NUMERIC_OUT_OF_RANGE,
+        "value overflows numeric format",
+    )
+    .detail(format!(
+        "A numeric has at most {DECIMAL128_MAX_PRECISION} digits."
+    ))
 }
 
 /// `function f(bigint, text) does not exist`.

@@ -9,19 +9,17 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array};
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, i256};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, i256};
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::Result as DataFusionResult;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::numbers::decimal_text;
-use super::{arrays, no_function, result, udf};
+use super::{arrays, no_function, numeric_overflow, result, udf};
 use crate::error::{Error, Result, sqlstate};
 use crate::types::DEFAULT_NUMERIC;
-
-/// Digits of a numeric, and of every result here.
-const PRECISION: u8 = 38;
 
 /// Fractional digits of a quotient, at least.
 const QUOTIENT_SCALE: i8 = 16;
@@ -105,7 +103,7 @@ impl Operation {
             }
         };
         wide.to_i128()
-            .filter(|v| v.unsigned_abs() < 10u128.pow(u32::from(PRECISION)))
+            .filter(|v| v.unsigned_abs() < 10u128.pow(u32::from(DECIMAL128_MAX_PRECISION)))
     }
 }
 
@@ -160,18 +158,13 @@ impl NumericFunction {
                 continue;
             };
             if self.operation == Operation::Divide && right == 0 {
-                return Err(Error::new(sqlstate::DIVISION_BY_ZERO, "division by zero"));
+                return Err(ArrowError::DivideByZero.into());
             }
-            let value = self.operation.apply(left, right, scales).ok_or_else(|| {
-                Error::new(
-                    sqlstate::NUMERIC_OUT_OF_RANGE,
-                    "value overflows numeric format",
-                )
-                .detail(format!("A numeric has at most {PRECISION} digits."))
-            })?;
-            values.push(Some(value));
+            let value = self.operation.apply(left, right, scales);
+            values.push(Some(value.ok_or_else(numeric_overflow)?));
         }
-        Ok(Decimal128Array::from(values).with_precision_and_scale(PRECISION, scales.result)?)
+        Ok(Decimal128Array::from(values)
+            .with_precision_and_scale(DECIMAL128_MAX_PRECISION, scales.result)?)
     }
 }
 
@@ -199,7 +192,10 @@ impl ScalarUDFImpl for NumericFunction {
             return Err(no_function(self.name(), types).into());
         };
         let scales = Self::scales(left, right, self.operation)?;
-        Ok(DataType::Decimal128(PRECISION, scales.result))
+        Ok(DataType::Decimal128(
+            DECIMAL128_MAX_PRECISION,
+            scales.result,
+        ))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {

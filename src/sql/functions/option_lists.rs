@@ -7,32 +7,24 @@ use datafusion::arrow::array::AsArray;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::plain::{Form, Type, plain, texts};
+use super::plain::{Type, form, plain, texts};
 use crate::error::{Error, Result};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
         plain(
             "option_names_array",
-            &[Form {
-                takes: &[Type::TextArray],
-                gives: Type::TextArray,
-                compute: |a| {
-                    let names = options(&a[0])?.into_iter().map(|(name, _)| Some(name));
-                    Ok(texts(Type::TextArray, names))
-                },
-            }],
+            &[form!([TextArray] -> TextArray, |a| {
+                let names = options(&a[0])?.into_iter().map(|(name, _)| Some(name));
+                Ok(texts(Type::TextArray, names))
+            })],
         ),
         plain(
             "option_values_array",
-            &[Form {
-                takes: &[Type::TextArray],
-                gives: Type::TextArray,
-                compute: |a| {
-                    let values = options(&a[0])?.into_iter().map(|(_, value)| value);
-                    Ok(texts(Type::TextArray, values))
-                },
-            }],
+            &[form!([TextArray] -> TextArray, |a| {
+                let values = options(&a[0])?.into_iter().map(|(_, value)| value);
+                Ok(texts(Type::TextArray, values))
+            })],
         ),
     ]
 }

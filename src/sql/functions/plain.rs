@@ -6,16 +6,19 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::new_empty_array;
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef};
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
 };
 
-use super::{arrays, no_function, result, udf};
+use super::{arrays, no_function, result, types_of, udf};
 use crate::error::{Error, Result};
 use crate::types::SqlType;
+
+/// Fractional digits of [`Type::Numeric`].
+pub(super) const NUMERIC_SCALE: i8 = 16;
 
 /// A type in a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,8 +50,8 @@ impl Type {
             Self::BigInt => SqlType::BigInt,
             Self::Double => SqlType::Double,
             Self::Numeric => SqlType::Numeric {
-                precision: 38,
-                scale: 16,
+                precision: DECIMAL128_MAX_PRECISION,
+                scale: NUMERIC_SCALE,
             },
             Self::Text => SqlType::Text,
             Self::Bytea => SqlType::Bytea,
@@ -64,7 +67,7 @@ impl Type {
     }
 
     /// Whether a value of an Arrow type is taken, a literal of no type yet among them.
-    fn takes(self, given: &DataType) -> bool {
+    pub fn takes(self, given: &DataType) -> bool {
         let own = self.sql_type().to_arrow();
         if *given == own || given.is_null() {
             return true;
@@ -101,6 +104,18 @@ pub(super) struct Form {
     pub compute: Compute,
 }
 
+/// `form!([Text, BigInt] -> Text, compute)`
+macro_rules! form {
+    ([$($takes:ident),*] -> $gives:ident, $compute:expr) => {
+        $crate::sql::functions::plain::Form {
+            takes: &[$($crate::sql::functions::plain::Type::$takes),*],
+            gives: $crate::sql::functions::plain::Type::$gives,
+            compute: $compute,
+        }
+    };
+}
+pub(super) use form;
+
 /// A function of several forms, the first that fits is meant.
 pub(super) fn plain(name: &'static str, forms: &'static [Form]) -> Arc<ScalarUDF> {
     udf(Plain {
@@ -133,27 +148,17 @@ impl Hash for Plain {
 
 impl Plain {
     fn form(&self, types: &[DataType]) -> Result<&Form> {
-        let fits = |form: &&Form| {
-            form.takes.len() == types.len()
-                && form
-                    .takes
-                    .iter()
-                    .zip(types)
-                    .all(|(t, given)| t.takes(given))
+        let first = |text_fits: bool| {
+            self.forms.iter().find(|form| {
+                let mut pairs = form.takes.iter().zip(types);
+                form.takes.len() == types.len()
+                    && pairs
+                        .all(|(t, given)| t.takes(given) || text_fits && *given == DataType::Utf8)
+            })
         };
         // A text may be a literal of any type, so it is tried last.
-        let fits_as_literal = |form: &&Form| {
-            form.takes.len() == types.len()
-                && form
-                    .takes
-                    .iter()
-                    .zip(types)
-                    .all(|(t, given)| t.takes(given) || *given == DataType::Utf8)
-        };
-        self.forms
-            .iter()
-            .find(fits)
-            .or_else(|| self.forms.iter().find(fits_as_literal))
+        first(false)
+            .or_else(|| first(true))
             .ok_or_else(|| no_function(self.name, types))
     }
 }
@@ -177,22 +182,12 @@ impl ScalarUDFImpl for Plain {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> DataFusionResult<FieldRef> {
-        let types: Vec<DataType> = args
-            .arg_fields
-            .iter()
-            .map(|f| f.data_type().clone())
-            .collect();
-        let gives = self.form(&types)?.gives.sql_type();
+        let gives = self.form(&types_of(args.arg_fields))?.gives.sql_type();
         Ok(Arc::new(gives.to_field(self.name, true)))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        let types: Vec<DataType> = args
-            .arg_fields
-            .iter()
-            .map(|f| f.data_type().clone())
-            .collect();
-        let form = self.form(&types)?;
+        let form = self.form(&types_of(&args.arg_fields))?;
         let gives = form.gives.sql_type().to_arrow();
         let (columns, constant) = arrays(&args)?;
         let rows = columns.first().map_or(1, |column| column.len());

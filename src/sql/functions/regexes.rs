@@ -1,65 +1,63 @@
 //! Regular expressions: matches and splits as arrays. The expressions are the engine's, which know
 //! most of PostgreSQL's; absent are back references and look-around.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ListBuilder, StringBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field};
-use datafusion::common::{Result as DataFusionResult, ScalarValue};
+use datafusion::common::Result as DataFusionResult;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use regex::{Regex, RegexBuilder};
+use regex::{Captures, Regex, RegexBuilder};
 
-use super::plain::{Form, Type, plain, text, texts};
-use super::{arrays, result, udf};
+use super::plain::Type;
+use super::{arrays, no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let two = TypeSignature::Exact(vec![DataType::Utf8; 2]);
-    let three = TypeSignature::Exact(vec![DataType::Utf8; 3]);
-    vec![
-        plain(
-            "regexp_split_to_array",
-            &[
-                Form {
-                    takes: &[Type::Text, Type::Text],
-                    gives: Type::TextArray,
-                    compute: split,
-                },
-                Form {
-                    takes: &[Type::Text, Type::Text, Type::Text],
-                    gives: Type::TextArray,
-                    compute: split,
-                },
-            ],
-        ),
-        plain(
-            "regexp_substr",
-            &[Form {
-                takes: &[Type::Text, Type::Text],
-                gives: Type::Text,
-                compute: |a| {
-                    let (regex, _) = compiled(&a[1], None)?;
-                    let found = regex.find(text(&a[0])?).map(|m| m.as_str().to_owned());
-                    Ok(ScalarValue::Utf8(found))
-                },
-            }],
-        ),
-        udf(Matches {
-            signature: Signature::one_of(vec![two, three], Volatility::Immutable),
-        }),
-    ]
+    [Which::Split, Which::Found, Which::Matches]
+        .into_iter()
+        .map(function)
+        .collect()
+}
+
+/// `substring(text FROM pattern)`
+pub(super) fn part_of() -> Arc<ScalarUDF> {
+    function(Which::Part)
+}
+
+fn function(which: Which) -> Arc<ScalarUDF> {
+    udf(RegexFunction {
+        which,
+        signature: Signature::user_defined(Volatility::Immutable),
+    })
+}
+
+/// What is made of the matches of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Which {
+    /// `regexp_split_to_array(text, pattern [, flags])`: what stands between them
+    Split,
+    /// `regexp_substr(text, pattern)`: the first
+    Found,
+    /// `substring(text FROM pattern)`: the first group of the first, or the whole one
+    Part,
+    /// `regexp_matches(text, pattern [, flags])`, as an array of matches, each an array of its
+    /// groups
+    Matches,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct RegexFunction {
+    which: Which,
+    signature: Signature,
 }
 
 /// A regular expression and whether its flags ask for all matches.
-fn compiled(pattern: &ScalarValue, flags: Option<&ScalarValue>) -> Result<(Regex, bool)> {
-    let flags = match flags {
-        Some(flags) => text(flags)?,
-        None => "",
-    };
-    let mut builder = RegexBuilder::new(text(pattern)?);
+fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
+    let mut builder = RegexBuilder::new(pattern);
     let mut all = false;
     // A dot matches a line break unless a flag says otherwise, as in PostgreSQL.
     builder.dot_matches_new_line(true);
@@ -98,21 +96,51 @@ fn compiled(pattern: &ScalarValue, flags: Option<&ScalarValue>) -> Result<(Regex
     Ok((regex, all))
 }
 
-/// `substring(text FROM pattern)`: the first group's match, or the whole one's.
-pub(super) fn part_of(arguments: &[ScalarValue]) -> Result<ScalarValue> {
-    let (regex, _) = compiled(&arguments[1], None)?;
-    let found = regex.captures(text(&arguments[0])?);
-    let part = found.and_then(|groups| {
-        let wanted = usize::from(groups.len() > 1);
-        groups.get(wanted).map(|m| m.as_str().to_owned())
-    });
-    Ok(ScalarValue::Utf8(part))
+/// Texts, patterns and flags of a batch; each pattern is compiled once.
+struct Rows<'a> {
+    columns: Vec<&'a StringArray>,
+    compiled: HashMap<(&'a str, &'a str), (Regex, bool)>,
 }
 
-fn split(arguments: &[ScalarValue]) -> Result<ScalarValue> {
-    let given = text(&arguments[0])?;
-    let (regex, _) = compiled(&arguments[1], arguments.get(2))?;
-    let mut parts = Vec::new();
+impl<'a> Rows<'a> {
+    fn new(columns: &'a [ArrayRef]) -> Self {
+        Self {
+            columns: columns.iter().map(|c| c.as_string()).collect(),
+            compiled: HashMap::new(),
+        }
+    }
+
+    /// Gives `each` what every row says, `None` where an argument is NULL.
+    fn visit(&mut self, mut each: impl FnMut(Option<(&'a str, &Regex, bool)>)) -> Result<()> {
+        let [texts, patterns, flags @ ..] = self.columns.as_slice() else {
+            return Err(Error::internal(
+                "a regular expression has a text and a pattern",
+            ));
+        };
+        for row in 0..texts.len() {
+            if self.columns.iter().any(|column| column.is_null(row)) {
+                each(None);
+                continue;
+            }
+            let flags = flags.first().map_or("", |flags| flags.value(row));
+            let key = (patterns.value(row), flags);
+            if !self.compiled.contains_key(&key) {
+                self.compiled.insert(key, compiled(key.0, key.1)?);
+            }
+            let (regex, all) = &self.compiled[&key];
+            each(Some((texts.value(row), regex, *all)));
+        }
+        Ok(())
+    }
+}
+
+/// The first group's match, or the whole one's.
+fn part<'a>(groups: &Captures<'a>) -> Option<&'a str> {
+    let wanted = usize::from(groups.len() > 1);
+    groups.get(wanted).map(|m| m.as_str())
+}
+
+fn split(given: &str, regex: &Regex, parts: &mut StringBuilder) {
     let mut last = 0;
     for found in regex.find_iter(given) {
         // An empty match at the beginning or the end splits nothing off.
@@ -120,67 +148,91 @@ fn split(arguments: &[ScalarValue]) -> Result<ScalarValue> {
         if is_empty && (found.start() == 0 || found.start() == given.len()) {
             continue;
         }
-        parts.push(Some(given[last..found.start()].to_owned()));
+        parts.append_value(&given[last..found.start()]);
         last = found.end();
     }
-    parts.push(Some(given[last..].to_owned()));
-    Ok(texts(Type::TextArray, parts))
+    parts.append_value(&given[last..]);
 }
 
-/// `regexp_matches` as an array of matches, each an array of its groups.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Matches {
-    signature: Signature,
+impl RegexFunction {
+    fn evaluate(&self, rows: &mut Rows<'_>) -> Result<ArrayRef> {
+        let mut texts = StringBuilder::new();
+        match self.which {
+            Which::Found => rows.visit(|row| {
+                let found = row.and_then(|(text, regex, _)| regex.find(text));
+                texts.append_option(found.map(|m| m.as_str()));
+            })?,
+            Which::Part => rows.visit(|row| {
+                let found = row.and_then(|(text, regex, _)| regex.captures(text));
+                texts.append_option(found.as_ref().and_then(part));
+            })?,
+            Which::Split => {
+                let mut lists = ListBuilder::new(texts);
+                rows.visit(|row| {
+                    if let Some((text, regex, _)) = row {
+                        split(text, regex, lists.values());
+                    }
+                    lists.append(row.is_some());
+                })?;
+                return Ok(Arc::new(lists.finish()));
+            }
+            Which::Matches => {
+                let mut lists = ListBuilder::new(ListBuilder::new(texts));
+                rows.visit(|row| {
+                    if let Some((text, regex, all)) = row {
+                        let count = if all { usize::MAX } else { 1 };
+                        for groups in regex.captures_iter(text).take(count) {
+                            let skipped = usize::from(groups.len() > 1);
+                            let groups = groups.iter().skip(skipped);
+                            lists
+                                .values()
+                                .append_value(groups.map(|g| g.map(|g| g.as_str())));
+                        }
+                    }
+                    lists.append(row.is_some());
+                })?;
+                return Ok(Arc::new(lists.finish()));
+            }
+        }
+        Ok(Arc::new(texts.finish()))
+    }
 }
 
-fn groups_type() -> DataType {
-    DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)))
-}
-
-impl ScalarUDFImpl for Matches {
+impl ScalarUDFImpl for RegexFunction {
     fn name(&self) -> &str {
-        "regexp_matches_array"
+        match self.which {
+            Which::Split => "regexp_split_to_array",
+            Which::Found => "regexp_substr",
+            Which::Part => "part_of_text",
+            Which::Matches => "regexp_matches_array",
+        }
     }
 
     fn signature(&self) -> &Signature {
         &self.signature
     }
 
+    fn coerce_types(&self, types: &[DataType]) -> DataFusionResult<Vec<DataType>> {
+        let takes_flags = matches!(self.which, Which::Split | Which::Matches);
+        let has_all = types.len() == 2 || types.len() == 3 && takes_flags;
+        match has_all && types.iter().all(|given| Type::Text.takes(given)) {
+            true => Ok(vec![DataType::Utf8; types.len()]),
+            false => Err(no_function(self.name(), types).into()),
+        }
+    }
+
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(DataType::List(Arc::new(Field::new(
-            "item",
-            groups_type(),
-            true,
-        ))))
+        let list = |item| DataType::List(Arc::new(Field::new("item", item, true)));
+        Ok(match self.which {
+            Which::Found | Which::Part => DataType::Utf8,
+            Which::Split => list(DataType::Utf8),
+            Which::Matches => list(list(DataType::Utf8)),
+        })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
         let (columns, constant) = arrays(&args)?;
-        let mut builder = ListBuilder::new(ListBuilder::new(StringBuilder::new()));
-        for row in 0..columns[0].len() {
-            let values = columns
-                .iter()
-                .map(|column| ScalarValue::try_from_array(column, row))
-                .collect::<DataFusionResult<Vec<_>>>()?;
-            if values.iter().any(ScalarValue::is_null) {
-                builder.append(false);
-                continue;
-            }
-            let (regex, all) = compiled(&values[1], values.get(2))?;
-            let count = if all { usize::MAX } else { 1 };
-            for groups in regex.captures_iter(text(&values[0])?).take(count) {
-                let skipped = usize::from(groups.len() > 1);
-                for group in groups.iter().skip(skipped) {
-                    builder
-                        .values()
-                        .values()
-                        .append_option(group.map(|g| g.as_str()));
-                }
-                builder.values().append(true);
-            }
-            builder.append(true);
-        }
-        result(Arc::new(builder.finish()), constant)
+        result(self.evaluate(&mut Rows::new(&columns))?, constant)
     }
 }
 
@@ -191,11 +243,33 @@ mod tests {
     #[test]
     fn splits() {
         let split = |given: &str, pattern: &str| {
-            let arguments = [given, pattern].map(|t| ScalarValue::Utf8(Some(t.to_owned())));
-            split(&arguments).unwrap().to_string()
+            let mut parts = StringBuilder::new();
+            split(given, &compiled(pattern, "").unwrap().0, &mut parts);
+            parts.finish()
         };
-        assert_eq!(split("a,b;c", "[,;]"), "[a, b, c]");
-        assert_eq!(split("ab", ""), "[a, b]");
-        assert_eq!(split("", ","), "[]");
+        assert_eq!(
+            split("a,b;c", "[,;]"),
+            StringArray::from(vec!["a", "b", "c"])
+        );
+        assert_eq!(split("ab", ""), StringArray::from(vec!["a", "b"]));
+        assert_eq!(split("", ","), StringArray::from(vec![""]));
+    }
+
+    #[test]
+    fn every_row_has_its_own_pattern() {
+        let column = |texts: [Option<&str>; 4]| Arc::new(StringArray::from(texts.to_vec())) as _;
+        let columns = [
+            column([Some("foobar"), Some("foobar"), None, Some("x")]),
+            column([Some("o(.)"), Some("a."), Some("a"), Some("y")]),
+        ];
+        let evaluate = |which| {
+            let signature = Signature::user_defined(Volatility::Immutable);
+            let function = RegexFunction { which, signature };
+            function.evaluate(&mut Rows::new(&columns)).unwrap()
+        };
+        let parts = StringArray::from(vec![Some("o"), Some("ar"), None, None]);
+        assert_eq!(evaluate(Which::Part).as_string::<i32>(), &parts);
+        let found = StringArray::from(vec![Some("oo"), Some("ar"), None, None]);
+        assert_eq!(evaluate(Which::Found).as_string::<i32>(), &found);
     }
 }

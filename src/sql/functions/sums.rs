@@ -18,7 +18,8 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature, TypeSignature, Volatility,
 };
 
-use super::interval_totals::{self, INTERVAL, IntervalTotal, Outcome};
+use super::interval_totals::{self, Outcome};
+use super::intervals::INTERVAL;
 use crate::error::{Error, sqlstate};
 
 /// `sum`
@@ -44,8 +45,12 @@ fn is_ours(args: &AccumulatorArgs<'_>) -> bool {
     !args.is_distinct && args.return_field.data_type() == &DataType::Int64
 }
 
-fn is_interval(args: &AccumulatorArgs<'_>) -> bool {
-    matches!(args.return_field.data_type(), DataType::Interval(_))
+/// The accumulator of one sum that is not the engine's.
+fn own_accumulator(args: &AccumulatorArgs<'_>) -> Option<Box<dyn Accumulator>> {
+    match is_ours(args) {
+        true => Some(Box::new(Total::default())),
+        false => interval_totals::accumulator(&args.return_field, Outcome::Sum),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -71,22 +76,22 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DataFusionResult<Box<dyn Accumulator>> {
-        match is_ours(&args) {
-            true => Ok(Box::new(Total::default())),
-            false if is_interval(&args) => Ok(Box::new(IntervalTotal::new(Outcome::Sum))),
-            false => self.inner.accumulator(args),
+        match own_accumulator(&args) {
+            Some(total) => Ok(total),
+            None => self.inner.accumulator(args),
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> DataFusionResult<Vec<FieldRef>> {
-        match args.return_field.data_type() {
-            DataType::Interval(_) => Ok(interval_totals::state_fields()),
-            _ => self.inner.state_fields(args),
+        match interval_totals::state_fields(&args.return_field) {
+            Some(fields) => Ok(fields),
+            None => self.inner.state_fields(args),
         }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        !is_interval(&args) && self.inner.groups_accumulator_supported(args)
+        !interval_totals::is_interval(&args.return_field)
+            && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -103,10 +108,9 @@ impl AggregateUDFImpl for CheckedSum {
         &self,
         args: AccumulatorArgs,
     ) -> DataFusionResult<Box<dyn Accumulator>> {
-        match is_ours(&args) {
-            true => Ok(Box::new(Total::default())),
-            false if is_interval(&args) => Ok(Box::new(IntervalTotal::new(Outcome::Sum))),
-            false => self.inner.create_sliding_accumulator(args),
+        match own_accumulator(&args) {
+            Some(total) => Ok(total),
+            None => self.inner.create_sliding_accumulator(args),
         }
     }
 

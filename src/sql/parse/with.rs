@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 
 use crate::error::{Error, Result};
 use crate::sql::data_types::folded;
+use crate::sql::rewrite::{set_relation, template};
 use crate::sql::statement::Statement;
 
 /// The statement that a query is, if it changes rows; its `WITH` goes along.
@@ -139,45 +140,8 @@ fn all_of(with: &ast::With, mut factor: ast::TableFactor) -> ast::Query {
     if let ast::TableFactor::Table { alias, .. } = &mut factor {
         *alias = None;
     }
-    let select = ast::Select {
-        select_token: ast::helpers::attached_token::AttachedToken::empty(),
-        optimizer_hints: Vec::new(),
-        distinct: None,
-        select_modifiers: None,
-        top: None,
-        top_before_distinct: false,
-        projection: vec![ast::SelectItem::Wildcard(Default::default())],
-        exclude: None,
-        into: None,
-        from: vec![ast::TableWithJoins {
-            relation: factor,
-            joins: Vec::new(),
-        }],
-        lateral_views: Vec::new(),
-        prewhere: None,
-        selection: None,
-        connect_by: Vec::new(),
-        group_by: ast::GroupByExpr::Expressions(Vec::new(), Vec::new()),
-        cluster_by: Vec::new(),
-        distribute_by: Vec::new(),
-        sort_by: Vec::new(),
-        having: None,
-        named_window: Vec::new(),
-        qualify: None,
-        window_before_qualify: false,
-        value_table_mode: None,
-        flavor: ast::SelectFlavor::Standard,
-    };
-    ast::Query {
-        with: Some(with.clone()),
-        body: Box::new(ast::SetExpr::Select(Box::new(select))),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: Vec::new(),
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: Vec::new(),
-    }
+    let mut query = template("SELECT * FROM input");
+    set_relation(&mut query, factor);
+    query.with = Some(with.clone());
+    query
 }

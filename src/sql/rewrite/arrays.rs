@@ -1,86 +1,29 @@
 //! Array literals, and `ARRAY(SELECT …)`.
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArguments, Ident, Query, SelectItem, SetExpr, TableAlias,
-    TableAliasColumnDef, TableFactor, Value,
+    self, Expr, FunctionArguments, Ident, Query, SelectItem, SetExpr, Value,
 };
 
-use super::{call, string, template};
+use super::trees::{call, derived, set_relation, string, table_alias, template};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
+use crate::values::list::{Element, parse_elements};
 
-/// `'{a,"b c",NULL}'`, one dimension, as `ARRAY['a', 'b c', NULL]`.
+/// `'{a,"b c",NULL}'`, one dimension, as `ARRAY['a', 'b c', NULL]`. Errors: 22P02 a text that is
+/// none.
 pub(super) fn array(text: &str) -> Result<Expr> {
-    let malformed = || {
-        Error::new(
+    let element = |element| match element {
+        Element::Null => Ok(Expr::value(Value::Null)),
+        Element::Text(text) => Ok(string(text)),
+        Element::Nested(_) => Err(Error::new(
             sqlstate::INVALID_TEXT,
             format!("malformed array literal: \"{text}\""),
         )
+        .detail("The array must have one dimension.")),
     };
-    let body = text
-        .trim()
-        .strip_prefix('{')
-        .and_then(|t| t.strip_suffix('}'))
-        .ok_or_else(malformed)?;
-    let elem = array_elements(body)
-        .ok_or_else(malformed)?
-        .into_iter()
-        .map(|e| e.map_or_else(|| Expr::value(Value::Null), string))
-        .collect();
+    let elem = parse_elements(text)?.into_iter().map(element);
+    let elem = elem.collect::<Result<Vec<_>>>()?;
     Ok(Expr::Array(ast::Array { elem, named: true }))
-}
-
-/// Elements of an array literal's inside; `None` for NULL. `None` as a whole: malformed.
-fn array_elements(body: &str) -> Option<Vec<Option<String>>> {
-    if body.trim().is_empty() {
-        return Some(Vec::new());
-    }
-    let mut elements = Vec::new();
-    let mut characters = body.chars().peekable();
-    loop {
-        while characters.next_if(|c| c.is_whitespace()).is_some() {}
-        let mut element = String::new();
-        let quoted = characters.next_if_eq(&'"').is_some();
-        loop {
-            match characters.next() {
-                Some('\\') => element.push(characters.next()?),
-                Some('"') if quoted => break,
-                Some('{' | '}' | '"') if !quoted => return None,
-                Some(',') if !quoted => {
-                    elements.push(unquoted(&element)?);
-                    element.clear();
-                    while characters.next_if(|c| c.is_whitespace()).is_some() {}
-                    if characters.peek() == Some(&'"') {
-                        break;
-                    }
-                }
-                Some(c) => element.push(c),
-                None if quoted => return None,
-                None => {
-                    elements.push(unquoted(&element)?);
-                    return Some(elements);
-                }
-            }
-        }
-        if quoted {
-            elements.push(Some(element));
-            while characters.next_if(|c| c.is_whitespace()).is_some() {}
-            match characters.next() {
-                None => return Some(elements),
-                Some(',') => {}
-                Some(_) => return None,
-            }
-        }
-    }
-}
-
-fn unquoted(element: &str) -> Option<Option<String>> {
-    let element = element.trim();
-    match element {
-        "" => None,
-        e if e.eq_ignore_ascii_case("null") => Some(None),
-        e => Some(Some(e.to_owned())),
-    }
 }
 
 /// `ARRAY(SELECT …)`. The subquery's ORDER BY becomes the aggregate's, since a relation has no
@@ -127,26 +70,11 @@ pub(super) fn array_of_subquery(expression: &mut Expr) -> Result<()> {
     if let SetExpr::Select(select) = aggregate.body.as_mut() {
         let element = call("array_or_empty", vec![element]);
         select.projection = vec![SelectItem::UnnamedExpr(element)];
-        if let Some(from) = select.from.first_mut() {
-            from.relation = TableFactor::Derived {
-                lateral: false,
-                subquery: query,
-                alias: Some(TableAlias {
-                    explicit: true,
-                    name: Ident::new("elements"),
-                    columns: columns
-                        .into_iter()
-                        .map(|name| TableAliasColumnDef {
-                            name,
-                            data_type: None,
-                        })
-                        .collect(),
-                    at: None,
-                }),
-                sample: None,
-            };
-        }
     }
+    set_relation(
+        &mut aggregate,
+        derived(*query, table_alias(Ident::new("elements"), columns)),
+    );
     *expression = Expr::Subquery(Box::new(aggregate));
     Ok(())
 }

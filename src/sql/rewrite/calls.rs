@@ -1,11 +1,10 @@
 //! Calls and operators of PostgreSQL as calls of functions that there are.
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident, ObjectName, Value,
+    self, BinaryOperator, DataType, Expr, FunctionArguments, Ident, ObjectName,
 };
 
-use super::postgres::take;
-use super::{call, string};
+use super::trees::{binary, call, cast_to, listed_arguments, number, string, take};
 use crate::sql::data_types::last_part;
 
 /// Functions that give an integer in PostgreSQL.
@@ -21,41 +20,10 @@ pub(super) fn modulo(expression: &mut Expr) {
     let Expr::Function(function) = expression else {
         return;
     };
-    let FunctionArguments::List(list) = &function.args else {
-        return;
-    };
-    let operands: Vec<Expr> = list
-        .args
-        .iter()
-        .filter_map(|argument| match argument {
-            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e.clone()),
-            _ => None,
-        })
-        .collect();
+    let operands = listed_arguments(&function.args).unwrap_or_default();
     if let ("mod", [left, right]) = (last_part(&function.name).as_str(), operands.as_slice()) {
-        *expression = binary(
-            Expr::Nested(Box::new(left.clone())),
-            BinaryOperator::Modulo,
-            Expr::Nested(Box::new(right.clone())),
-        );
-    }
-}
-
-pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::Nested(Box::new(Expr::BinaryOp {
-        left: Box::new(left),
-        op,
-        right: Box::new(right),
-    }))
-}
-
-pub(super) fn cast_to(expression: Expr, data_type: DataType) -> Expr {
-    Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(expression),
-        data_type,
-        array: false,
-        format: None,
+        let nested = |operand: &Expr| Expr::Nested(Box::new(operand.clone()));
+        *expression = binary(nested(left), BinaryOperator::Modulo, nested(right));
     }
 }
 
@@ -91,9 +59,8 @@ pub(super) fn substring(expression: &mut Expr) {
     else {
         return;
     };
-    let one = || Box::new(Expr::value(Value::Number("1".to_owned(), false)));
-    let start = substring_from.take().unwrap_or_else(one);
-    let mut arguments = vec![take(expr), *start];
+    let start = substring_from.take().map_or_else(|| number(1), |e| *e);
+    let mut arguments = vec![take(expr), start];
     arguments.extend(substring_for.take().map(|length| *length));
     *expression = call("substr", arguments);
 }
@@ -123,8 +90,7 @@ pub(super) fn whole_result(expression: &mut Expr) {
     }
     *expression = cast_to(take(expression), DataType::Int(None));
     if name == "array_length" {
-        let nothing = Expr::value(Value::Number("0".to_owned(), false));
-        let nothing = cast_to(nothing, DataType::Int(None));
+        let nothing = cast_to(number(0), DataType::Int(None));
         *expression = call("nullif", vec![take(expression), nothing]);
     }
 }

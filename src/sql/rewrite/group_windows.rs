@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, TableAlias, TableFactor, VisitMut, visit_expressions_mut,
 };
 
+use super::trees::{derived, table_alias};
 use super::windows;
 use crate::error::{Error, Result};
 use crate::sql::data_types::last_part;
@@ -147,7 +148,7 @@ fn replace_relation(
             let last = parts.last().cloned().ok_or_else(refused)?;
             let alias = alias
                 .clone()
-                .unwrap_or_else(|| windows::table_alias(&last.value, vec![]));
+                .unwrap_or_else(|| table_alias(Ident::new(&*last.value), vec![]));
             (Expr::CompoundIdentifier(parts), alias)
         }
         TableFactor::Derived {
@@ -192,7 +193,7 @@ fn windowed(
             false => windows::tumble(all)?,
         }
     };
-    Ok(windows::derived(query, alias))
+    Ok(derived(query, alias))
 }
 
 /// Inside the window function the relation has no alias yet.

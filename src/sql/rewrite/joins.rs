@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     ReplaceSelectItem, Select, SelectItem, TableFactor, VisitMut, VisitorMut,
 };
 
-use super::call;
+use super::trees::call;
 use crate::error::{Error, Result};
 use crate::sql::asof;
 use crate::sql::data_types::{folded, last_part};

@@ -12,6 +12,7 @@
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
 //! - [`sets`]: functions that give rows, and aggregates that give JSON
+//! - [`trees`]: what the others build with
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
@@ -25,17 +26,19 @@ mod numbers;
 mod postgres;
 mod rows;
 mod sets;
+mod trees;
 mod windows;
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Query, Select, SelectItem, Statement, TableFactor, VisitMut, VisitorMut,
+    Expr, Query, Select, SelectItem, Statement, TableFactor, VisitMut, VisitorMut,
 };
 
 use crate::error::{Error, Result, sqlstate};
 
 pub use names::display_name;
+pub(in crate::sql) use trees::{set_relation, template};
 
 /// Rewrites a query for planning. Its output columns are to be shown under
 /// [`display_name`] of the plan's field names.
@@ -80,45 +83,6 @@ fn apply<T: VisitMut>(tree: &mut T) -> Result<()> {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
-}
-
-/// Parses a text of ours into a query.
-fn template(sql: &str) -> Query {
-    let parsed = ast_query(sql);
-    *parsed.expect("templates are constant texts that parse")
-}
-
-fn ast_query(sql: &str) -> Option<Box<Query>> {
-    datafusion::sql::sqlparser::parser::Parser::new(&crate::sql::source::DIALECT)
-        .try_with_sql(sql)
-        .and_then(|mut p| p.parse_query())
-        .ok()
-}
-
-/// A call of a function with positional arguments.
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    Expr::Function(ast::Function {
-        name: ast::ObjectName::from(vec![ast::Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: ast::FunctionArguments::None,
-        args: ast::FunctionArguments::List(ast::FunctionArgumentList {
-            duplicate_treatment: None,
-            args: arguments
-                .into_iter()
-                .map(|e| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)))
-                .collect(),
-            clauses: vec![],
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    })
-}
-
-/// A string literal.
-fn string(text: impl Into<String>) -> Expr {
-    Expr::value(ast::Value::SingleQuotedString(text.into()))
 }
 
 /// Subqueries within each other's expressions. The planner checks each of them once for every one

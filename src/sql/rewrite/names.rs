@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, Subscript, TrimWhereField, Value,
 };
 
+use super::trees::{number, take};
 use crate::sql::data_types::{folded, last_part};
 use crate::types::SqlType;
 
@@ -82,7 +83,7 @@ fn keep_inputs_beside_sets(query: &mut Query) {
         {
             for order in orders {
                 if matches!(&order.expr, Expr::Identifier(i) if folded(i) == name) {
-                    order.expr = Expr::value(Value::Number((index + 1).to_string(), false));
+                    order.expr = number(index + 1);
                 }
             }
         }
@@ -126,9 +127,8 @@ pub(super) fn name_items(items: &mut [SelectItem], level: Level) {
         } else {
             name
         };
-        let expression = std::mem::replace(expression, Expr::value(Value::Null));
         *item = SelectItem::ExprWithAlias {
-            expr: expression,
+            expr: take(expression),
             alias: Ident::with_quote('"', alias),
         };
     }
@@ -152,7 +152,7 @@ pub(super) fn keep_order_of_distinct(query: &mut Query) {
             .iter()
             .position(|item| matches!(item, SelectItem::UnnamedExpr(e) if *e == order.expr));
         if let Some(at) = at {
-            order.expr = Expr::value(Value::Number((at + 1).to_string(), false));
+            order.expr = number(at + 1);
         }
     }
 }

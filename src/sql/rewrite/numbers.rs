@@ -2,20 +2,19 @@
 //! numeric of scale 2, and whole numbers beyond bigint are numeric.
 //!
 //! The engine reads every whole number as 64 bits, so one that fits an integer gets a cast. A few
-//! places want a bare number: ordinals, LIMIT, window frames, places in JSON arrays, and functions whose result has a
-//! type that hangs on the number ([`WANTS_LITERALS`]). A number of more digits than a numeric has
-//! here is a double precision.
+//! places want a bare number: ordinals, LIMIT, window frames, places in JSON arrays, and functions
+//! whose result has a type that hangs on the number ([`WANTS_LITERALS`]). A number of more digits
+//! than a numeric has here is a double precision.
 
+use datafusion::arrow::datatypes::DECIMAL128_MAX_PRECISION;
 use datafusion::sql::sqlparser::ast::{
-    self, CastKind, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, GroupByExpr, Query, Select, Value, WindowFrameBound, WindowType,
+    self, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    GroupByExpr, Query, Select, Value, WindowFrameBound, WindowType,
 };
 
-use super::{call, string};
+use super::trees::{call, cast_to, string, take};
 use crate::sql::data_types::last_part;
-
-/// Most digits of a numeric.
-const DIGITS_MAX: usize = 38;
+use crate::values::numeric::plain_digits;
 
 /// Functions that look at the number itself when the query is planned.
 const WANTS_LITERALS: &[&str] = &[
@@ -41,8 +40,7 @@ pub(super) fn type_number(expression: &mut Expr) {
         return;
     };
     if text.parse::<i32>().is_ok() {
-        let number = std::mem::replace(expression, Expr::value(Value::Null));
-        *expression = cast(number, DataType::Int(None));
+        *expression = cast_to(take(expression), DataType::Int(None));
     } else if text.parse::<i64>().is_err() {
         *expression = decimal(text);
     }
@@ -53,9 +51,9 @@ fn decimal(text: &str) -> Expr {
     match Digits::parse(text).filter(|digits| digits.fits()) {
         Some(digits) => {
             let data_type = DataType::Numeric(digits.type_info());
-            cast(string(digits.plain_text()), data_type)
+            cast_to(string(digits.plain_text()), data_type)
         }
-        None => cast(string(text), DataType::DoublePrecision),
+        None => cast_to(string(text), DataType::DoublePrecision),
     }
 }
 
@@ -70,7 +68,7 @@ fn numeric_of_text(text: &str) -> Option<Expr> {
     let digits = Digits::parse(unsigned).filter(|digits| digits.fits())?;
     let data_type = DataType::Numeric(digits.type_info());
     let plain = format!("{sign}{}", digits.plain_text());
-    Some(cast(string(plain), data_type))
+    Some(cast_to(string(plain), data_type))
 }
 
 /// `x::numeric`, without precision: the value as it is, with the scale that it has.
@@ -79,7 +77,7 @@ pub(super) fn bare_numeric(expression: &mut Expr) {
         Expr::Cast {
             expr, data_type, ..
         } if is_bare_numeric(data_type) => {
-            let operand = std::mem::replace(expr.as_mut(), Expr::value(Value::Null));
+            let operand = take(expr);
             let exact =
                 super::postgres::string_constant(&operand).and_then(|text| numeric_of_text(&text));
             *expression = exact.unwrap_or_else(|| call("to_bare_numeric", vec![operand]));
@@ -189,21 +187,10 @@ pub(super) fn bare(expression: &mut Expr) {
             data_type: DataType::Int(None),
             ..
         } if matches!(expr.as_ref(), Expr::Value(v) if matches!(v.value, Value::Number(..))) => {
-            let number = std::mem::replace(expr.as_mut(), Expr::value(Value::Null));
-            *expression = number;
+            *expression = take(expr);
         }
         Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => bare(expr),
         _ => {}
-    }
-}
-
-fn cast(expression: Expr, data_type: DataType) -> Expr {
-    Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(expression),
-        data_type,
-        array: false,
-        format: None,
     }
 }
 
@@ -217,42 +204,13 @@ struct Digits {
 impl Digits {
     /// Reads `12`, `1.50`, `.5`, `1e5`; `None` for anything else.
     fn parse(text: &str) -> Option<Self> {
-        let text = text.replace('_', "");
-        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-            Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
-            None => (text.as_str(), 0),
-        };
-        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let is_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-        let is_number = is_digits(whole) && is_digits(fraction);
-        if !is_number || whole.is_empty() && fraction.is_empty() || exponent.abs() > 100 {
-            return None;
-        }
-        let point = i32::try_from(whole.len()).ok()? + exponent;
-        let digits = format!("{whole}{fraction}");
-        let count = i32::try_from(digits.len()).ok()?;
-        let (whole, fraction) = if point <= 0 {
-            (
-                String::new(),
-                format!("{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
-            )
-        } else if point >= count {
-            (
-                format!("{digits}{}", "0".repeat((point - count) as usize)),
-                String::new(),
-            )
-        } else {
-            let (whole, fraction) = digits.split_at(point as usize);
-            (whole.to_owned(), fraction.to_owned())
-        };
-        Some(Self {
-            whole: whole.trim_start_matches('0').to_owned(),
-            fraction,
-        })
+        const EXPONENT_MAX: u32 = 100;
+        let (whole, fraction) = plain_digits(&text.replace('_', ""), EXPONENT_MAX)?;
+        Some(Self { whole, fraction })
     }
 
     fn fits(&self) -> bool {
-        self.whole.len() + self.fraction.len() <= DIGITS_MAX
+        self.whole.len() + self.fraction.len() <= usize::from(DECIMAL128_MAX_PRECISION)
     }
 
     fn type_info(&self) -> ExactNumberInfo {

@@ -1,11 +1,12 @@
 //! PostgreSQL's operators, casts and literals that DataFusion does not know.
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CastKind, DataType, Expr, FunctionArguments, Ident, ObjectName, Query,
-    SelectItem, SetExpr, TableFactor, Value, ValueWithSpan,
+    self, BinaryOperator, DataType, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem,
+    SetExpr, Value, ValueWithSpan,
 };
 
-use super::{arrays, call, calls, numbers, string, template};
+use super::trees::{call, cast_to, number, relation, set_relation, string, take, template};
+use super::{arrays, calls, numbers};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::functions::patterns;
@@ -72,10 +73,7 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
 /// What is changed after the children are.
 pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
     match expression {
-        Expr::Collate { expr, .. } => {
-            let inner = take(expr);
-            *expression = inner;
-        }
+        Expr::Collate { expr, .. } => *expression = take(expr),
         Expr::BinaryOp { op, right, .. } => {
             if matches!(op, BinaryOperator::Arrow | BinaryOperator::LongArrow) {
                 numbers::bare(right);
@@ -134,13 +132,8 @@ pub(super) fn table_as_select(body: &mut SetExpr) {
             let name = table.table_name.clone().unwrap_or_default();
             let parts = table.schema_name.iter().cloned().chain([name]);
             let parts = parts.map(Ident::new).collect::<Vec<_>>();
-            let mut query: Query = template("SELECT * FROM input");
-            if let SetExpr::Select(select) = query.body.as_mut()
-                && let Some(from) = select.from.first_mut()
-                && let TableFactor::Table { name, .. } = &mut from.relation
-            {
-                *name = ObjectName::from(parts);
-            }
+            let mut query = template("SELECT * FROM input");
+            set_relation(&mut query, relation(parts));
             *body = *query.body;
         }
         SetExpr::SetOperation { left, right, .. } => {
@@ -161,9 +154,7 @@ pub(super) fn fetch_as_limit(query: &mut Query) -> Result<()> {
             "FETCH FIRST … WITH TIES or PERCENT is not supported",
         ));
     }
-    let count = fetch
-        .quantity
-        .unwrap_or_else(|| Expr::value(Value::Number("1".to_owned(), false)));
+    let count = fetch.quantity.unwrap_or_else(|| number(1));
     match &mut query.limit_clause {
         Some(ast::LimitClause::LimitOffset { limit, .. }) if limit.is_none() => {
             *limit = Some(count);
@@ -197,19 +188,8 @@ pub(super) fn show_object_names(item: &mut SelectItem) {
     let is_object =
         matches!(expression, Expr::Cast { data_type, .. } if object_type(data_type).is_some());
     if is_object {
-        let inner = std::mem::replace(expression, Expr::value(Value::Null));
-        *expression = Expr::Cast {
-            kind: CastKind::DoubleColon,
-            expr: Box::new(inner),
-            data_type: DataType::Text,
-            array: false,
-            format: None,
-        };
+        *expression = cast_to(take(expression), DataType::Text);
     }
-}
-
-pub(super) fn take(expression: &mut Expr) -> Expr {
-    std::mem::replace(expression, Expr::value(Value::Null))
 }
 
 pub(super) fn string_constant(expression: &Expr) -> Option<String> {
@@ -413,9 +393,8 @@ fn shorten(expression: &mut Expr) {
         _ => return,
     };
     if let ast::CharacterLength::IntegerLength { length, .. } = length {
-        let text = calls::cast_to(take_operand(expression), DataType::Text);
-        let length = Expr::value(Value::Number(length.to_string(), false));
-        *expression = call("left", vec![text, length]);
+        let text = cast_to(take_operand(expression), DataType::Text);
+        *expression = call("left", vec![text, number(length)]);
     }
 }
 

@@ -4,11 +4,10 @@
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
-    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value,
+    BinaryOperator, CaseWhen, Expr, Ident, Query, SetExpr, UnaryOperator, Value,
 };
 
-use super::{call, template};
+use super::trees::{binary, call, derived, listed_arguments, set_relation, table_alias, template};
 use crate::sql::data_types::last_part;
 
 /// Rewrites one expression whose operands are rows.
@@ -26,16 +25,8 @@ pub(super) fn compare_members(expression: &mut Expr) {
             (Some(left), Some(right)) if left.len() == right.len() => compared(&left, op, &right),
             _ => None,
         },
-        Expr::IsNull(row) => members(row).map(|members| {
-            all(members
-                .into_iter()
-                .map(|member| Expr::IsNull(Box::new(member))))
-        }),
-        Expr::IsNotNull(row) => members(row).map(|members| {
-            all(members
-                .into_iter()
-                .map(|member| Expr::IsNotNull(Box::new(member))))
-        }),
+        Expr::IsNull(row) => all_members(row, Expr::IsNull),
+        Expr::IsNotNull(row) => all_members(row, Expr::IsNotNull),
         Expr::InList {
             expr,
             list,
@@ -57,11 +48,10 @@ pub(super) fn compare_members(expression: &mut Expr) {
 fn overlap([a, b]: [&Expr; 2], [c, d]: [&Expr; 2]) -> Expr {
     let least = |x: &Expr, y: &Expr| call("least", vec![x.clone(), y.clone()]);
     let greatest = |x: &Expr, y: &Expr| call("greatest", vec![x.clone(), y.clone()]);
-    let begins_before = |start: Expr, end: Expr| binary(start, BinaryOperator::Lt, end);
     let both = binary(
-        begins_before(least(a, b), greatest(c, d)),
+        binary(least(a, b), BinaryOperator::Lt, greatest(c, d)),
         BinaryOperator::And,
-        begins_before(least(c, d), greatest(a, b)),
+        binary(least(c, d), BinaryOperator::Lt, greatest(a, b)),
     );
     let same_start = binary(least(a, b), BinaryOperator::Eq, least(c, d));
     binary(both, BinaryOperator::Or, same_start)
@@ -73,19 +63,17 @@ fn members(expression: &Expr) -> Option<Vec<Expr>> {
         Expr::Tuple(members) => Some(members.clone()),
         Expr::Nested(inner) => members(inner),
         Expr::Function(function) if last_part(&function.name) == "row" => {
-            let FunctionArguments::List(list) = &function.args else {
-                return None;
-            };
-            list.args
-                .iter()
-                .map(|argument| match argument {
-                    FunctionArg::Unnamed(FunctionArgExpr::Expr(member)) => Some(member.clone()),
-                    _ => None,
-                })
-                .collect()
+            listed_arguments(&function.args)
         }
         _ => None,
     }
+}
+
+fn all_members(row: &Expr, test: fn(Box<Expr>) -> Expr) -> Option<Expr> {
+    let tests = members(row)?
+        .into_iter()
+        .map(|member| test(Box::new(member)));
+    Some(all(tests))
 }
 
 fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
@@ -150,18 +138,12 @@ fn in_query(row: &Expr, query: &Query, negated: bool) -> Option<Expr> {
     let right: Vec<Expr> = names.iter().cloned().map(Expr::Identifier).collect();
     let matches = equal(&left, &right);
     let some = |condition: Expr| {
-        let mut found: Query = template("SELECT 1 FROM input");
+        let mut found = template("SELECT 1 FROM input");
         if let SetExpr::Select(select) = found.body.as_mut() {
             select.selection = Some(condition);
-            if let Some(from) = select.from.first_mut() {
-                from.relation = TableFactor::Derived {
-                    lateral: false,
-                    subquery: Box::new(query.clone()),
-                    alias: Some(named(&names)),
-                    sample: None,
-                };
-            }
         }
+        let alias = table_alias(Ident::new("members"), names.clone());
+        set_relation(&mut found, derived(query.clone(), alias));
         Expr::Exists {
             subquery: Box::new(found),
             negated: false,
@@ -184,21 +166,6 @@ fn in_query(row: &Expr, query: &Query, negated: bool) -> Option<Expr> {
     Some(if negated { not(value) } else { value })
 }
 
-fn named(columns: &[Ident]) -> TableAlias {
-    TableAlias {
-        explicit: true,
-        name: Ident::new("members"),
-        columns: columns
-            .iter()
-            .map(|name| TableAliasColumnDef {
-                name: name.clone(),
-                data_type: None,
-            })
-            .collect(),
-        at: None,
-    }
-}
-
 fn equal(left: &[Expr], right: &[Expr]) -> Expr {
     let pairs = left.iter().zip(right);
     all(pairs.map(|(a, b)| binary(a.clone(), BinaryOperator::Eq, b.clone())))
@@ -215,12 +182,4 @@ fn not(condition: Expr) -> Expr {
         op: UnaryOperator::Not,
         expr: Box::new(condition),
     }
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::Nested(Box::new(Expr::BinaryOp {
-        left: Box::new(left),
-        op,
-        right: Box::new(right),
-    }))
 }

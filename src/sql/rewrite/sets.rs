@@ -12,12 +12,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs,
-    UnaryOperator, Value, Visit, Visitor,
+    DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query,
+    SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, UnaryOperator, Value, Visit,
+    Visitor,
 };
 
-use super::{call, string, template};
+use super::trees::{
+    call, cast_to, listed_arguments, number, plain_arguments, string, table_alias, take, template,
+};
 use crate::sql::data_types::{folded, last_part};
 
 /// A set-returning function: its columns' names, and the functions that give them as arrays. A
@@ -133,13 +135,9 @@ pub(super) fn rewrite_in_from(factor: &mut TableFactor) {
         return;
     };
     let refers = refers_to_columns(&found.arguments);
-    let function = Ident::new(set.name);
-    let alias = found.alias.unwrap_or_else(|| TableAlias {
-        explicit: true,
-        name: function.clone(),
-        columns: vec![],
-        at: None,
-    });
+    let alias = found
+        .alias
+        .unwrap_or_else(|| table_alias(Ident::new(set.name), vec![]));
     let mut items = Vec::new();
     let arrays = arrays_of(set, &found.arguments);
     let is_single = arrays.len() == 1;
@@ -153,7 +151,10 @@ pub(super) fn rewrite_in_from(factor: &mut TableFactor) {
     }
     if let (true, Some((_, array))) = (found.with_ordinality, arrays.first()) {
         let last = call("cardinality", vec![array.clone()]);
-        let numbers = call("generate_series_array", vec![number("1"), as_bigint(last)]);
+        let numbers = call(
+            "generate_series_array",
+            vec![number(1), cast_to(last, DataType::BigInt(None))],
+        );
         items.push(item(unnested(numbers), Ident::new("ordinality")));
     }
     let mut subquery: Query = template("SELECT 1");
@@ -234,16 +235,6 @@ fn is_whole_literal(expression: &Expr) -> bool {
     }
 }
 
-fn plain_arguments(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
-    arguments
-        .iter()
-        .map(|argument| match argument {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e.clone()),
-            _ => None,
-        })
-        .collect()
-}
-
 /// Names of columns, and the arrays that are to be unnested side by side.
 fn arrays_of(set: &SetFunction, arguments: &[Expr]) -> Vec<(Option<&'static str>, Expr)> {
     if set.name == "unnest" {
@@ -262,7 +253,7 @@ fn arrays_of(set: &SetFunction, arguments: &[Expr]) -> Vec<(Option<&'static str>
 /// `generate_subscripts(a, 1)` is a series from 1 to the array's length.
 fn subscripts(arguments: &[Expr]) -> Vec<Expr> {
     let length = call("array_length", arguments.iter().take(2).cloned().collect());
-    vec![number("1"), as_bigint(length)]
+    vec![number(1), cast_to(length, DataType::BigInt(None))]
 }
 
 fn unnested(array: Expr) -> Expr {
@@ -271,20 +262,6 @@ fn unnested(array: Expr) -> Expr {
 
 fn item(expr: Expr, alias: Ident) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias }
-}
-
-fn number(text: &str) -> Expr {
-    Expr::value(Value::Number(text.to_owned(), false))
-}
-
-fn as_bigint(expression: Expr) -> Expr {
-    Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(expression),
-        data_type: DataType::BigInt(None),
-        array: false,
-        format: None,
-    }
 }
 
 /// Whether an expression names a column, so that it needs the relations before it.
@@ -339,11 +316,7 @@ pub(super) fn rewrite_call(expression: &mut Expr) {
             let Some(set) = set_function(&function.name).filter(|set| set.name != "unnest") else {
                 return;
             };
-            let arguments = match &function.args {
-                FunctionArguments::List(list) => plain_arguments(&list.args),
-                _ => None,
-            };
-            if let Some(arguments) = arguments
+            if let Some(arguments) = listed_arguments(&function.args)
                 && let [(_, array)] = arrays_of(set, &arguments).as_slice()
             {
                 *expression = unnested(array.clone());
@@ -352,28 +325,20 @@ pub(super) fn rewrite_call(expression: &mut Expr) {
     }
 }
 
-fn arguments_of(function: &mut Function) -> Option<&mut Vec<FunctionArg>> {
-    match &mut function.args {
-        FunctionArguments::List(list) => Some(&mut list.args),
-        _ => None,
-    }
-}
-
 /// Makes the call an `array_agg` of something else, within a function over the array.
 fn gathered(expression: &mut Expr, outer: &str, element: impl FnOnce(&[Expr]) -> Option<Expr>) {
     let Expr::Function(function) = expression else {
         return;
     };
-    let Some(arguments) = arguments_of(function) else {
+    let FunctionArguments::List(list) = &mut function.args else {
         return;
     };
-    let Some(element) = plain_arguments(arguments).and_then(|a| element(&a)) else {
+    let Some(element) = plain_arguments(&list.args).and_then(|a| element(&a)) else {
         return;
     };
-    *arguments = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(element))];
+    list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(element))];
     function.name = ObjectName::from(vec![Ident::new("array_agg")]);
-    let array = std::mem::replace(expression, Expr::value(Value::Null));
-    *expression = call(outer, vec![array]);
+    *expression = call(outer, vec![take(expression)]);
 }
 
 fn json_array(expression: &mut Expr, sorted: bool) {
@@ -394,13 +359,7 @@ fn json_object(expression: &mut Expr, sorted: bool) {
     };
     gathered(expression, outer, |arguments| match arguments {
         [name, value] => {
-            let name = Expr::Cast {
-                kind: CastKind::DoubleColon,
-                expr: Box::new(name.clone()),
-                data_type: DataType::Text,
-                array: false,
-                format: None,
-            };
+            let name = cast_to(name.clone(), DataType::Text);
             let value = call(inner, vec![value.clone()]);
             let members = vec![string("name"), name, string("value"), value];
             Some(call("named_struct", members))

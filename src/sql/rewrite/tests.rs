@@ -327,7 +327,7 @@ fn returning_is_named() {
     let Parsed::Delete(delete) = statement else {
         panic!()
     };
-    let text = rewrite_statement(ast::Statement::Delete(*delete))
+    let text = rewrite_statement(Statement::Delete(*delete))
         .unwrap()
         .to_string();
     assert!(

@@ -16,11 +16,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, Query, SetExpr, TableAlias, TableAliasColumnDef,
-    TableFactor, TableFunctionArgs, Value, visit_expressions_mut,
+    Expr, FunctionArg, Ident, Query, TableAlias, TableAliasColumnDef, TableFactor,
+    TableFunctionArgs, Value, visit_expressions_mut,
 };
 
-use super::template;
+use super::trees::{
+    derived, plain_arguments, relation as named_relation, set_relation, string, table_alias,
+    template,
+};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::interval;
@@ -52,7 +55,7 @@ pub(super) fn rewrite_table_factor(factor: &mut TableFactor) -> Result<()> {
     };
     let alias = alias
         .take()
-        .unwrap_or_else(|| table_alias(&function, vec![]));
+        .unwrap_or_else(|| table_alias(Ident::new(&*function), vec![]));
     *factor = derived(subquery, alias);
     Ok(())
 }
@@ -70,30 +73,12 @@ fn name_series(
     alias: &mut Option<TableAlias>,
 ) {
     drop_catalog_prefix(name);
-    let alias = alias.get_or_insert_with(|| table_alias("generate_series", vec![]));
+    let alias = alias.get_or_insert_with(|| table_alias(Ident::new("generate_series"), vec![]));
     if alias.columns.is_empty() {
         alias.columns.push(TableAliasColumnDef {
             name: alias.name.clone(),
             data_type: None,
         });
-    }
-}
-
-pub(super) fn table_alias(name: &str, columns: Vec<TableAliasColumnDef>) -> TableAlias {
-    TableAlias {
-        explicit: true,
-        name: Ident::new(name),
-        columns,
-        at: None,
-    }
-}
-
-pub(super) fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
-    TableFactor::Derived {
-        lateral: false,
-        subquery: Box::new(subquery),
-        alias: Some(alias),
-        sample: None,
     }
 }
 
@@ -127,7 +112,10 @@ pub(super) fn hop(arguments: Vec<FunctionArg>) -> Result<Query> {
     set_relation(&mut inner, relation);
     let mut outer = template("SELECT *, window_start + $1 AS window_end FROM input");
     fill(&mut outer, &[size]);
-    set_relation(&mut outer, derived(inner, table_alias("hop", vec![])));
+    set_relation(
+        &mut outer,
+        derived(inner, table_alias(Ident::new("hop"), vec![])),
+    );
     Ok(outer)
 }
 
@@ -176,14 +164,6 @@ fn fill(query: &mut Query, values: &[Expr]) {
     debug_assert!(done.is_continue());
 }
 
-fn set_relation(query: &mut Query, relation: TableFactor) {
-    if let SetExpr::Select(select) = query.body.as_mut()
-        && let Some(first) = select.from.first_mut()
-    {
-        first.relation = relation;
-    }
-}
-
 /// The arguments' expressions, in the number that the function takes.
 fn exactly<const N: usize>(
     function: &str,
@@ -191,14 +171,7 @@ fn exactly<const N: usize>(
     arguments: Vec<FunctionArg>,
 ) -> Result<[Expr; N]> {
     let count = arguments.len();
-    let expressions: Option<Vec<Expr>> = arguments
-        .into_iter()
-        .map(|a| match a {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e),
-            _ => None,
-        })
-        .collect();
-    expressions
+    plain_arguments(&arguments)
         .and_then(|e| <[Expr; N]>::try_from(e).ok())
         .ok_or_else(|| {
             Error::new(
@@ -212,7 +185,9 @@ fn exactly<const N: usize>(
 /// The relation that a window function reads: a name or a subquery in parentheses.
 fn relation_of(function: &str, argument: Expr) -> Result<TableFactor> {
     let name = match argument {
-        Expr::Subquery(query) => return Ok(derived(*query, table_alias("input", vec![]))),
+        Expr::Subquery(query) => {
+            return Ok(derived(*query, table_alias(Ident::new("input"), vec![])));
+        }
         Expr::Identifier(ident) => vec![ident],
         Expr::CompoundIdentifier(parts) => parts,
         other => {
@@ -223,18 +198,7 @@ fn relation_of(function: &str, argument: Expr) -> Result<TableFactor> {
             .hint("Give a name, or a query in parentheses."));
         }
     };
-    Ok(TableFactor::Table {
-        name: name.into(),
-        alias: None,
-        args: None,
-        with_hints: vec![],
-        version: None,
-        with_ordinality: false,
-        partitions: vec![],
-        json_path: None,
-        sample: None,
-        index_hints: vec![],
-    })
+    Ok(named_relation(name))
 }
 
 fn time_of(function: &str, argument: Expr) -> Result<Expr> {
@@ -278,7 +242,7 @@ fn length_of(function: &str, what: &str, argument: Expr) -> Result<Expr> {
 
 fn interval_literal(us: i64) -> Expr {
     Expr::Interval(datafusion::sql::sqlparser::ast::Interval {
-        value: Box::new(super::string(interval::format_us(us))),
+        value: Box::new(string(interval::format_us(us))),
         leading_field: None,
         leading_precision: None,
         last_field: None,
