@@ -2,6 +2,7 @@
 //! most of PostgreSQL's; absent are back references and look-around.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBuilder};
@@ -124,10 +125,10 @@ impl<'a> Rows<'a> {
             }
             let flags = flags.first().map_or("", |flags| flags.value(row));
             let key = (patterns.value(row), flags);
-            if !self.compiled.contains_key(&key) {
-                self.compiled.insert(key, compiled(key.0, key.1)?);
-            }
-            let (regex, all) = &self.compiled[&key];
+            let (regex, all) = match self.compiled.entry(key) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(compiled(key.0, key.1)?),
+            };
             each(Some((texts.value(row), regex, *all)));
         }
         Ok(())
