@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use crate::state::{Run, RunBuilder, TableId};
+use rayon::prelude::*;
+
+use crate::state::{Run, RunBuilder, RunRoom, RunSizes, TableId};
 
 /// Entries of one table in ascending key order, keys without the table prefix.
 #[derive(Debug, Default)]
@@ -34,15 +36,29 @@ impl Entries {
 
     /// Appends a deletion.
     pub fn delete(&mut self, key: &[u8]) {
-        self.bytes.extend_from_slice(key);
+        self.delete_with(|out| out.extend_from_slice(key));
+    }
+
+    /// Appends a deletion whose key `write_key` appends.
+    pub fn delete_with(&mut self, write_key: impl FnOnce(&mut Vec<u8>)) {
+        write_key(&mut self.bytes);
         self.ends.push((self.bytes.len(), self.bytes.len(), false));
     }
 
     /// Appends an entry whose value `write` appends.
     pub fn put(&mut self, key: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        self.bytes.extend_from_slice(key);
+        self.put_with(|out| out.extend_from_slice(key), write);
+    }
+
+    /// Appends an entry whose key and value are appended by functions.
+    pub fn put_with(
+        &mut self,
+        write_key: impl FnOnce(&mut Vec<u8>),
+        write_value: impl FnOnce(&mut Vec<u8>),
+    ) {
+        write_key(&mut self.bytes);
         let key_end = self.bytes.len();
-        write(&mut self.bytes);
+        write_value(&mut self.bytes);
         self.ends.push((key_end, self.bytes.len(), true));
     }
 
@@ -127,11 +143,6 @@ impl RunWriter {
         self.push(key, None);
     }
 
-    /// Appends all entries of a run of the same table, whose keys come after.
-    pub fn append(&mut self, run: &Run) {
-        self.builder.append(run);
-    }
-
     /// The run.
     pub fn finish(self) -> Run {
         self.builder.finish()
@@ -147,39 +158,42 @@ pub fn merge_into_run(table: TableId, parts: &[Entries]) -> Run {
         parts.iter().map(|part| (part, 0..part.len())).collect();
     let entries: usize = parts.iter().map(Entries::len).sum();
     if entries < PARALLEL_ENTRIES_MIN || rayon::current_num_threads() == 1 {
-        let mut writer = writer_for(table, &whole);
-        merge_ranges(&whole, &mut writer);
-        return writer.finish();
+        return Run::filled(&[sizes_of(&whole)], |mut room| {
+            room.iter_mut()
+                .for_each(|room| merge_ranges(table, &whole, room));
+        });
     }
     // The middle key of the largest part cuts all of them.
     let largest = parts.iter().max_by_key(|part| part.len());
     let pivot = largest.map_or(&[][..], |part| part.key(part.len() / 2));
-    let (low, high): (Vec<_>, Vec<_>) = whole
+    let halves: (Vec<_>, Vec<_>) = whole
         .iter()
         .map(|(part, range)| {
             let cut = part.lower_bound(pivot);
             ((*part, range.start..cut), (*part, cut..range.end))
         })
         .unzip();
-    // The lower half has room for both.
-    let (mut writer, mut upper) = (writer_for(table, &whole), writer_for(table, &high));
-    rayon::join(
-        || merge_ranges(&low, &mut writer),
-        || merge_ranges(&high, &mut upper),
-    );
-    writer.append(&upper.finish());
-    writer.finish()
+    let halves = [halves.0, halves.1];
+    let sizes = halves.each_ref().map(|half| sizes_of(half));
+    Run::filled(&sizes, |mut room| {
+        let work = room.par_iter_mut().zip(&halves);
+        work.for_each(|(room, half)| merge_ranges(table, half, room));
+    })
 }
 
-fn writer_for(table: TableId, parts: &[(&Entries, Range<usize>)]) -> RunWriter {
-    let entries: usize = parts.iter().map(|(_, range)| range.len()).sum();
-    let sizes = parts.iter().map(|(part, range)| part.sizes(range));
-    let (key_bytes, value_bytes) =
-        sizes.fold((0, 0), |(keys, values), (k, v)| (keys + k, values + v));
-    RunWriter::new(table, entries, key_bytes, value_bytes)
+fn sizes_of(parts: &[(&Entries, Range<usize>)]) -> RunSizes {
+    let mut sizes = RunSizes::default();
+    for (part, range) in parts {
+        let (keys, values) = part.sizes(range);
+        sizes.entries += range.len();
+        sizes.key_bytes += keys + 8 * range.len();
+        sizes.value_bytes += values;
+    }
+    sizes
 }
 
-fn merge_ranges(parts: &[(&Entries, Range<usize>)], writer: &mut RunWriter) {
+fn merge_ranges(table: TableId, parts: &[(&Entries, Range<usize>)], room: &mut RunRoom<'_>) {
+    let prefix = table.0.to_be_bytes();
     let live = parts.iter().filter(|(_, range)| !range.is_empty());
     let mut heads: Vec<(u128, Range<usize>, &Entries)> = live
         .map(|(part, range)| (part.leading(range.start), range.clone(), *part))
@@ -191,7 +205,7 @@ fn merge_ranges(parts: &[(&Entries, Range<usize>)], writer: &mut RunWriter) {
             .then_with(|| a.2.key(a.1.start).cmp(b.2.key(b.1.start)))
     }) {
         let (leading, range, part) = &mut heads[smallest];
-        writer.push(part.key(range.start), part.value(range.start));
+        room.push(prefix, part.key(range.start), part.value(range.start));
         range.start += 1;
         if range.start == range.end {
             heads.swap_remove(smallest);

@@ -10,11 +10,15 @@ pub fn write_signed(value: i128, out: &mut Vec<u8>) {
         // Nearly all: 64-bit arithmetic. The zigzag of an i64 is the same number in both widths.
         Ok(small) => {
             let mut rest = ((small << 1) ^ (small >> 63)) as u64;
+            let mut bytes = [0; 10];
+            let mut length = 0;
             while rest >= 0x80 {
-                out.push(rest as u8 | 0x80);
+                bytes[length] = rest as u8 | 0x80;
                 rest >>= 7;
+                length += 1;
             }
-            out.push(rest as u8);
+            bytes[length] = rest as u8;
+            out.extend_from_slice(&bytes[..=length]);
         }
         Err(_) => write_unsigned(((value << 1) ^ (value >> 127)) as u128, out),
     }

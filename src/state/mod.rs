@@ -19,6 +19,7 @@ mod cold;
 pub mod memory;
 pub mod run;
 pub mod run_file;
+mod run_room;
 pub mod snapshot;
 pub mod store;
 pub mod system;
@@ -26,6 +27,7 @@ mod tier;
 
 pub use memory::MemoryBudget;
 pub use run::{Run, RunBuilder};
+pub use run_room::{RunRoom, RunSizes};
 pub use snapshot::{StateScan, StateSnapshot};
 pub use store::{BaseLoader, StateStore, StateStoreOptions, StateStoreStats};
 pub use system::SystemStore;

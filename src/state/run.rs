@@ -19,13 +19,13 @@ pub(super) const PREFIX_BYTES: usize = 8;
 #[derive(Debug, Default)]
 pub struct Run {
     /// `len + 1` offsets into `keys`, or none at all in an empty run.
-    key_offsets: Vec<u64>,
-    keys: Vec<u8>,
-    value_offsets: Vec<u64>,
-    values: Vec<u8>,
-    tombstones: Vec<bool>,
+    pub(super) key_offsets: Vec<u64>,
+    pub(super) keys: Vec<u8>,
+    pub(super) value_offsets: Vec<u64>,
+    pub(super) values: Vec<u8>,
+    pub(super) tombstones: Vec<bool>,
     /// Ascending tables whose older entries this run hides.
-    dropped_tables: Vec<TableId>,
+    pub(super) dropped_tables: Vec<TableId>,
 }
 
 /// Builds a run from entries that come in key order.
@@ -61,11 +61,6 @@ impl RunBuilder {
         run.values.extend_from_slice(value.unwrap_or_default());
         run.value_offsets.push(run.values.len() as u64);
         run.tombstones.push(value.is_none());
-    }
-
-    /// Appends all entries of a run, whose keys must come after the last one.
-    pub fn append(&mut self, run: &Run) {
-        self.run.append(run);
     }
 
     /// The finished run.

@@ -40,8 +40,6 @@ pub struct BatchInput {
     pub rows: usize,
     /// Group keys.
     pub keys: BatchKeys,
-    /// Hash of each row's key.
-    pub hashes: Vec<u64>,
     /// Arguments, in plan order.
     pub arguments: Vec<ArgumentValues>,
     /// Masks, in plan order; `None` takes all.
@@ -100,7 +98,7 @@ impl BatchInput {
             .iter()
             .map(|e| evaluate(e, &always))
             .collect::<Result<_>>()?;
-        let (keys, hashes) = format.batch_keys(&group, rows)?;
+        let keys = format.batch_keys(&group, rows)?;
         let filters: Vec<NullBuffer> = plan
             .filters
             .iter()
@@ -150,7 +148,6 @@ impl BatchInput {
         Ok(Self {
             rows,
             keys,
-            hashes,
             arguments,
             masks,
             weights,

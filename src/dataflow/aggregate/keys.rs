@@ -1,9 +1,9 @@
 //! Group keys: which group a row belongs to.
 //!
-//! Three tables behind one face. One integer-like column (the common case) is hashed as an i64
-//! beside its group number, so that a look-up is one cache line. All other keys are the arrow-row
-//! bytes of the group columns in an arena. No group columns at all: one group. The stored form of
-//! a key is the arrow-row bytes in every case, so the choice is invisible in the state.
+//! Three tables behind one face. One integer-like column (the common case) has a table of its own
+//! ([`IntegerKeys`]). All other keys are the arrow-row bytes of the group columns in an arena. No
+//! group columns at all: one group. The stored form of a key is the arrow-row bytes in every case,
+//! so the choice is invisible in the state.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use datafusion::arrow::row::{RowConverter, Rows, SortField};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use rayon::prelude::*;
 use std::hash::BuildHasher;
 
+use super::integer_keys::{IntegerForm, IntegerKeys};
 use crate::dataflow::entries::leading_bytes;
 use crate::dataflow::rows::without_negative_zero;
 use crate::error::{Error, Result};
@@ -25,27 +25,9 @@ use crate::error::{Error, Result};
 /// Seed of the hash that picks shard and slot. Fixed: no answer and no stored byte depends on it.
 const HASH_SEED: u64 = 0x7469_6465_6d69_6c6c;
 
-/// Rows that one thread hashes at once.
-const HASH_CHUNK_ROWS: usize = 32 * 1024;
-
 /// Types whose values are 64-bit integers (or fewer) at heart.
 pub fn is_integer_like(data_type: &DataType) -> bool {
-    use DataType::*;
-    matches!(
-        data_type,
-        Int8 | Int16
-            | Int32
-            | Int64
-            | UInt8
-            | UInt16
-            | UInt32
-            | Date32
-            | Date64
-            | Time32(_)
-            | Time64(_)
-            | Timestamp(_, _)
-            | Duration(_)
-    )
+    IntegerForm::of(data_type).is_some()
 }
 
 /// The integers of an integer-like array.
@@ -75,17 +57,70 @@ pub fn from_integers(values: Int64Array, data_type: &DataType) -> Result<ArrayRe
 pub struct KeyFormat {
     types: Vec<DataType>,
     converter: Option<RowConverter>,
+    /// Of the only group column.
+    integer: Option<IntegerForm>,
 }
 
 /// The keys of a batch's rows.
 #[derive(Debug)]
 pub enum BatchKeys {
-    /// No group columns.
-    Single,
+    /// No group columns, and the number of rows.
+    Single(usize),
     /// One integer-like column.
     Integer(ScalarBuffer<i64>, Option<NullBuffer>),
-    /// Arrow-row bytes.
-    Encoded(Rows),
+    /// Arrow-row bytes and their hashes.
+    Encoded(Rows, Vec<u64>),
+}
+
+impl BatchKeys {
+    /// The rows whose key falls to shard `index` of `shards`.
+    pub fn select(&self, index: usize, shards: usize, rows: &mut Vec<u32>) {
+        let count = match self {
+            Self::Single(count) => *count,
+            Self::Integer(values, _) => values.len(),
+            Self::Encoded(_, hashes) => hashes.len(),
+        };
+        rows.clear();
+        if shards == 1 || matches!(self, Self::Single(_)) {
+            rows.extend(0..count as u32);
+            return;
+        }
+        let shards = shards as u64;
+        let is_of = |spread: u64| ((spread >> 32) * shards) >> 32 == index as u64;
+        match self {
+            Self::Single(_) => {}
+            Self::Integer(values, None) => {
+                select_where(values.iter().map(|&value| is_of(spread(value))), rows);
+            }
+            Self::Integer(values, Some(nulls)) => {
+                let keys = values.iter().zip(nulls.iter());
+                let spread =
+                    keys.map(|(&value, is_valid)| if is_valid { spread(value) } else { 0 });
+                select_where(spread.map(is_of), rows);
+            }
+            // The slots of a table are chosen by a hash's lower bits.
+            Self::Encoded(_, hashes) => {
+                select_where(hashes.iter().map(|hash| is_of(hash << 12)), rows);
+            }
+        }
+    }
+}
+
+/// Spreads neighbouring integers evenly over the upper bits: a multiplication by 2^64 divided by
+/// the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
+fn spread(value: i64) -> u64 {
+    (value as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The positions of what is true. Without a branch: which rows these are cannot be predicted.
+fn select_where(chosen: impl ExactSizeIterator<Item = bool>, rows: &mut Vec<u32>) {
+    rows.resize(chosen.len(), 0);
+    let mut length = 0;
+    for (row, is_chosen) in chosen.enumerate() {
+        rows[length] = row as u32;
+        length += usize::from(is_chosen);
+    }
+    rows.truncate(length);
 }
 
 impl KeyFormat {
@@ -100,7 +135,15 @@ impl KeyFormat {
         } else {
             Some(RowConverter::new(fields)?)
         };
-        Ok(Self { types, converter })
+        let integer = match types.as_slice() {
+            [only] => IntegerForm::of(only),
+            _ => None,
+        };
+        Ok(Self {
+            types,
+            converter,
+            integer,
+        })
     }
 
     /// No group columns.
@@ -108,52 +151,34 @@ impl KeyFormat {
         self.types.is_empty()
     }
 
-    fn is_integer(&self) -> bool {
-        self.types.len() == 1 && is_integer_like(&self.types[0])
-    }
-
     /// An empty table of groups.
     pub fn new_table(&self) -> GroupKeys {
         if self.is_single() {
             GroupKeys::Single { present: false }
-        } else if self.is_integer() {
+        } else if self.integer.is_some() {
             GroupKeys::Integer(IntegerKeys::default())
         } else {
             GroupKeys::Encoded(EncodedKeys::default())
         }
     }
 
-    /// Keys and hashes of a batch's group columns.
-    pub fn batch_keys(&self, columns: &[ArrayRef], rows: usize) -> Result<(BatchKeys, Vec<u64>)> {
-        let state = FixedState::with_seed(HASH_SEED);
+    /// Keys of a batch's group columns.
+    pub fn batch_keys(&self, columns: &[ArrayRef], rows: usize) -> Result<BatchKeys> {
         let Some(converter) = &self.converter else {
-            return Ok((BatchKeys::Single, vec![0; rows]));
+            return Ok(BatchKeys::Single(rows));
         };
-        if self.is_integer() {
+        if self.integer.is_some() {
             let (_, values, nulls) = to_integers(&columns[0])?.into_parts();
-            let mut hashes = vec![0; rows];
-            let chunks = hashes
-                .par_chunks_mut(HASH_CHUNK_ROWS)
-                .zip(values.par_chunks(HASH_CHUNK_ROWS));
-            chunks.for_each(|(hashes, values)| {
-                for (hash, value) in hashes.iter_mut().zip(values) {
-                    *hash = state.hash_one(value);
-                }
-            });
-            if let Some(nulls) = &nulls {
-                for (row, hash) in hashes.iter_mut().enumerate() {
-                    *hash = if nulls.is_valid(row) { *hash } else { 0 };
-                }
-            }
-            return Ok((BatchKeys::Integer(values, nulls), hashes));
+            return Ok(BatchKeys::Integer(values, nulls));
         }
         let columns: Vec<_> = columns.iter().map(without_negative_zero).collect();
         let encoded = converter.convert_columns(&columns)?;
+        let state = FixedState::with_seed(HASH_SEED);
         let hashes = encoded
             .iter()
             .map(|row| state.hash_one(row.data()))
             .collect();
-        Ok((BatchKeys::Encoded(encoded), hashes))
+        Ok(BatchKeys::Encoded(encoded, hashes))
     }
 
     /// Group columns from stored keys.
@@ -180,14 +205,6 @@ pub enum GroupKeys {
     Integer(IntegerKeys),
     /// Arrow-row bytes.
     Encoded(EncodedKeys),
-}
-
-/// Groups of an integer-like column.
-#[derive(Debug, Default)]
-pub struct IntegerKeys {
-    table: HashTable<(i64, u32)>,
-    keys: Vec<i64>,
-    null_group: Option<u32>,
 }
 
 /// Groups of any other columns.
@@ -238,70 +255,28 @@ impl EncodedKeys {
     }
 }
 
-impl IntegerKeys {
-    fn intern(&mut self, key: i64, hash: u64, state: &FixedState) -> u32 {
-        let next = self.keys.len() as u32;
-        match self
-            .table
-            .entry(hash, |&(k, _)| k == key, |&(k, _)| state.hash_one(k))
-        {
-            Entry::Occupied(found) => found.get().1,
-            Entry::Vacant(vacant) => {
-                vacant.insert((key, next));
-                self.keys.push(key);
-                next
-            }
-        }
-    }
-
-    fn intern_null(&mut self) -> u32 {
-        *self.null_group.get_or_insert_with(|| {
-            self.keys.push(0);
-            (self.keys.len() - 1) as u32
-        })
-    }
-}
-
 impl GroupKeys {
     /// Number of groups.
     pub fn len(&self) -> usize {
         match self {
             Self::Single { present } => usize::from(*present),
-            Self::Integer(keys) => keys.keys.len(),
+            Self::Integer(keys) => keys.len(),
             Self::Encoded(keys) => keys.offsets.len() - 1,
         }
     }
 
     /// Group of each of `rows`, appended to `groups`; unknown keys become new groups.
-    pub fn intern(
-        &mut self,
-        keys: &BatchKeys,
-        hashes: &[u64],
-        rows: &[u32],
-        groups: &mut Vec<u32>,
-    ) {
+    pub fn intern(&mut self, keys: &BatchKeys, rows: &[u32], groups: &mut Vec<u32>) {
         groups.reserve(rows.len());
         match (self, keys) {
-            (Self::Single { present }, BatchKeys::Single) => {
+            (Self::Single { present }, BatchKeys::Single(_)) => {
                 *present |= !rows.is_empty();
                 groups.resize(groups.len() + rows.len(), 0);
             }
             (Self::Integer(table), BatchKeys::Integer(values, nulls)) => {
-                let state = FixedState::with_seed(HASH_SEED);
-                match nulls {
-                    None => groups.extend(rows.iter().map(|&row| {
-                        table.intern(values[row as usize], hashes[row as usize], &state)
-                    })),
-                    Some(nulls) => groups.extend(rows.iter().map(|&row| {
-                        if nulls.is_valid(row as usize) {
-                            table.intern(values[row as usize], hashes[row as usize], &state)
-                        } else {
-                            table.intern_null()
-                        }
-                    })),
-                }
+                table.intern(values, nulls.as_ref(), rows, groups);
             }
-            (Self::Encoded(table), BatchKeys::Encoded(encoded)) => {
+            (Self::Encoded(table), BatchKeys::Encoded(encoded, hashes)) => {
                 groups.extend(rows.iter().map(|&row| {
                     table.intern(encoded.row(row as usize).data(), hashes[row as usize])
                 }));
@@ -315,12 +290,7 @@ impl GroupKeys {
         match self {
             Self::Single { .. } => {}
             Self::Integer(keys) => {
-                // A null sorts before every number in the stored form.
-                let rank = |&group: &u32| {
-                    let null = keys.null_group == Some(group);
-                    (!null, keys.keys[group as usize])
-                };
-                groups.sort_unstable_by_key(rank);
+                groups.sort_unstable_by_key(|&group| keys.rank(group));
             }
             Self::Encoded(keys) => {
                 let mut order: Vec<(u128, u32)> = groups
@@ -341,10 +311,7 @@ impl GroupKeys {
     pub fn merge(&self, left: &[u32], right: &[u32]) -> Vec<u32> {
         let is_less = |a: u32, b: u32| match self {
             Self::Single { .. } => a < b,
-            Self::Integer(keys) => {
-                let rank = |g: u32| (keys.null_group != Some(g), keys.keys[g as usize]);
-                rank(a) < rank(b)
-            }
+            Self::Integer(keys) => keys.rank(a) < keys.rank(b),
             Self::Encoded(keys) => keys.key(a) < keys.key(b),
         };
         let (mut left, mut right) = (left, right);
@@ -373,17 +340,19 @@ impl GroupKeys {
             Self::Single { .. } => Ok(Vec::new()),
             Self::Integer(keys) => {
                 let groups: Vec<u32> = groups.collect();
-                let values: Vec<i64> = groups.iter().map(|&g| keys.keys[g as usize]).collect();
-                let nulls = keys
-                    .null_group
-                    .map(|null| groups.iter().map(|&g| g != null).collect::<NullBuffer>())
-                    .filter(|nulls| nulls.null_count() > 0);
-                Ok(vec![from_integers(
-                    Int64Array::new(values.into(), nulls),
-                    &format.types[0],
-                )?])
+                Ok(vec![from_integers(keys.column(&groups), &format.types[0])?])
             }
             Self::Encoded(keys) => format.decode(groups.map(|g| keys.key(g))),
+        }
+    }
+
+    /// Appends the stored key of a group.
+    pub fn write(&self, group: u32, format: &KeyFormat, out: &mut Vec<u8>) {
+        match (self, format.integer) {
+            (Self::Single { .. }, _) => {}
+            (Self::Encoded(keys), _) => out.extend_from_slice(keys.key(group)),
+            (Self::Integer(keys), Some(form)) => keys.write(group, form, out),
+            (Self::Integer(_), None) => unreachable!("table and format belong together"),
         }
     }
 
@@ -392,38 +361,26 @@ impl GroupKeys {
         &self,
         groups: impl ExactSizeIterator<Item = u32>,
         format: &KeyFormat,
-    ) -> Result<BinaryArray> {
-        match (self, &format.converter) {
-            (Self::Single { .. }, _) => Ok(BinaryArray::from_iter_values(groups.map(|_| b""))),
-            (Self::Integer(_), Some(converter)) => {
-                let columns = self.columns(groups, format)?;
-                Ok(converter.convert_columns(&columns)?.try_into_binary()?)
-            }
-            (Self::Encoded(keys), _) => Ok(binary_from(groups.map(|g| keys.key(g)))),
-            (Self::Integer(_), None) => unreachable!("an integer key has one group column"),
+    ) -> BinaryArray {
+        let mut bytes = Vec::new();
+        let mut offsets = Vec::with_capacity(groups.len() + 1);
+        offsets.push(0);
+        for group in groups {
+            self.write(group, format, &mut bytes);
+            offsets.push(offset(bytes.len()));
         }
+        BinaryArray::new(OffsetBuffer::new(offsets.into()), bytes.into(), None)
     }
 
     /// A table with only `groups`, renumbered in that order.
     pub fn gathered(&self, groups: &[u32]) -> Self {
-        let state = FixedState::with_seed(HASH_SEED);
         match self {
             Self::Single { .. } => Self::Single {
                 present: !groups.is_empty(),
             },
-            Self::Integer(old) => {
-                let mut new = IntegerKeys::default();
-                for &group in groups {
-                    if old.null_group == Some(group) {
-                        new.intern_null();
-                    } else {
-                        let key = old.keys[group as usize];
-                        new.intern(key, state.hash_one(key), &state);
-                    }
-                }
-                Self::Integer(new)
-            }
+            Self::Integer(old) => Self::Integer(old.gathered(groups)),
             Self::Encoded(old) => {
+                let state = FixedState::with_seed(HASH_SEED);
                 let mut new = EncodedKeys::default();
                 for &group in groups {
                     let key = old.key(group);
@@ -438,7 +395,7 @@ impl GroupKeys {
     pub fn size_bytes(&self) -> usize {
         match self {
             Self::Single { .. } => 0,
-            Self::Integer(keys) => keys.table.allocation_size() + keys.keys.capacity() * 8,
+            Self::Integer(keys) => keys.size_bytes(),
             Self::Encoded(keys) => {
                 keys.table.allocation_size() + keys.bytes.capacity() + keys.offsets.capacity() * 8
             }
@@ -452,7 +409,11 @@ pub fn binary_from<'a>(items: impl Iterator<Item = &'a [u8]>) -> BinaryArray {
     let mut offsets = vec![0i32];
     for item in items {
         bytes.extend_from_slice(item);
-        offsets.push(i32::try_from(bytes.len()).expect("the keys of a batch are less than 2 GiB"));
+        offsets.push(offset(bytes.len()));
     }
     BinaryArray::new(OffsetBuffer::new(offsets.into()), bytes.into(), None)
+}
+
+fn offset(bytes: usize) -> i32 {
+    i32::try_from(bytes).expect("the keys of a batch are less than 2 GiB")
 }

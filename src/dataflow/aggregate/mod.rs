@@ -15,12 +15,16 @@
 //! (group and row → weight, one for each call that needs it), `…/ends` (window end and key, when
 //! a watermark frees state), `…/statistics` (number of rows in all of them).
 //!
+//! A batch that touches most groups writes all of them and drops the table's older entries, so that
+//! neither the store nor the checkpoint ever merges these with the new ones.
+//!
 //! Absent: grouping sets (the planner expands them) and sessions (another operator).
 
 mod cells;
 mod columns;
 mod contents;
 mod input;
+mod integer_keys;
 mod keys;
 mod multiset;
 mod operator;

@@ -26,6 +26,11 @@ use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
 
 /// Rows below which handing work to other threads costs more than it saves.
 const PARALLEL_ROWS_MIN: usize = 8192;
+/// Rows that are gathered before the shards take them: waking the threads costs as much as a few
+/// thousand rows do.
+const GATHERED_ROWS_MAX: usize = 128 << 10;
+/// Fewer touched groups than this are merged at no cost that counts.
+const WHOLE_GROUPS_MIN: usize = 4096;
 /// More shards than this find no cores.
 const SHARDS_MAX: usize = 16;
 
@@ -34,10 +39,12 @@ const SHARDS_MAX: usize = 16;
 pub struct AggregateOperator {
     shared: Shared,
     detail: String,
-    append_only_input: bool,
     ends_table: TableId,
     statistics_table: TableId,
     shards: Vec<Shard>,
+    /// What was pushed and the shards have not taken yet.
+    gathered: Vec<BatchInput>,
+    gathered_rows: usize,
     /// Every group of the store is resident; `None`: not looked yet.
     complete: Option<bool>,
     /// Rows in all state tables; `None`: not read yet.
@@ -48,8 +55,8 @@ pub struct AggregateOperator {
     first_open_end: Option<Option<i64>>,
     in_batch: bool,
     shed_wanted: bool,
-    /// Nobody takes the changes: none are made.
-    quiet: bool,
+    /// The batch writes the entries of all groups, which takes the place of all older ones.
+    whole: bool,
     outputs: Vec<ShardOutput>,
     closed_ends: Entries,
     statistics: OperatorStatistics,
@@ -100,24 +107,27 @@ impl AggregateOperator {
             emit_on_close,
             groups_table: groups_table(&request.name),
             on_row_error: OnRowError::default(),
+            append_only_input: request.append_only_input,
+            nobody_takes: false,
             name: request.name.clone(),
         };
         Ok(Self {
             detail,
-            append_only_input: request.append_only_input,
             ends_table: table("ends"),
             statistics_table: table("statistics"),
             shards: (0..shards)
                 .map(|index| Shard::new(&shared, index, shards))
                 .collect(),
             shared,
+            gathered: Vec::new(),
+            gathered_rows: 0,
             complete: None,
             state_rows: None,
             closed_until: None,
             first_open_end: None,
             in_batch: false,
             shed_wanted: false,
-            quiet: false,
+            whole: false,
             outputs: Vec::new(),
             closed_ends: Entries::default(),
             statistics: OperatorStatistics::default(),
@@ -146,6 +156,23 @@ impl AggregateOperator {
         self.budget = Some(Arc::clone(&context.budget));
         self.in_batch = true;
         Ok(())
+    }
+
+    /// The shards take what was pushed.
+    fn take_gathered(&mut self, context: &BatchContext) -> Result<()> {
+        let inputs = std::mem::take(&mut self.gathered);
+        let rows = std::mem::take(&mut self.gathered_rows);
+        let shared = &self.shared;
+        let store = (self.complete != Some(true)).then_some(&context.snapshot);
+        let take = |shard: &mut Shard| {
+            let mut inputs = inputs.iter();
+            inputs.try_for_each(|input| shard.push(shared, input, store))
+        };
+        if rows < PARALLEL_ROWS_MIN || self.shards.len() == 1 {
+            self.shards.iter_mut().try_for_each(take)
+        } else {
+            self.shards.par_iter_mut().try_for_each(take)
+        }
     }
 
     /// Where groups that are not resident are read from; `None`: all of them are resident.
@@ -233,12 +260,8 @@ impl AggregateOperator {
             .shared
             .format
             .decode(stored.iter().map(Vec::as_slice))?;
-        let (keys, hashes) = self.shared.format.batch_keys(&columns, stored.len())?;
-        Ok(Some(Closing {
-            keys,
-            hashes,
-            stored,
-        }))
+        let keys = self.shared.format.batch_keys(&columns, stored.len())?;
+        Ok(Some(Closing { keys, stored }))
     }
 
     /// Keeps the first end of an open group known, for [`Operator::wants_batch_at`].
@@ -299,6 +322,8 @@ impl AggregateOperator {
                 self.statistics.state_rows_updated += (part.len() - removed) as u64;
             }
         }
+        let as_before: u64 = outputs.iter().map(|o| o.as_before_rows).sum();
+        self.statistics.state_rows_updated -= as_before;
         if growth != 0 {
             let rows = self.state_rows.unwrap_or(0) + growth;
             self.state_rows = Some(rows);
@@ -311,17 +336,34 @@ impl AggregateOperator {
         tables.sort_unstable_by_key(|(table, _)| *table);
         tables
             .into_iter()
-            .map(|(table, parts)| (table, merge_into_run(table, &parts)))
+            .map(|(table, parts)| {
+                let mut run = merge_into_run(table, &parts);
+                if self.whole && table == self.shared.groups_table {
+                    run.drop_tables(&[table]);
+                }
+                (table, run)
+            })
             .collect()
+    }
+
+    /// Most groups are touched: written whole, the table's older entries need never be merged with
+    /// these, neither in memory nor in the checkpoint.
+    fn is_better_whole(&self) -> bool {
+        let counts = self.shards.iter().map(Shard::group_counts);
+        let (touched, all) = counts.fold((0, 0), |(a, b), (touched, all)| (a + touched, b + all));
+        self.complete == Some(true)
+            && self.shared.plan.is_columnar()
+            && self.shared.event_time.is_none()
+            && touched >= WHOLE_GROUPS_MIN
+            && touched >= all - all / 4
     }
 
     fn account(&mut self) {
         let bytes: usize = self.shards.iter().map(Shard::size_bytes).sum();
         if let Some(budget) = &self.budget {
             budget.account(bytes as isize - self.accounted_bytes as isize);
-            self.accounted_bytes = bytes;
         }
-        self.statistics.memory_bytes = bytes as u64;
+        self.accounted_bytes = bytes;
     }
 
     fn forget_resident(&mut self) {
@@ -375,7 +417,7 @@ impl Operator for AggregateOperator {
         let has_deletes = change
             .weights()
             .is_some_and(|w| w.values().iter().any(|&w| w < 0));
-        if self.append_only_input && has_deletes {
+        if self.shared.append_only_input && has_deletes {
             return Err(Error::internal(format!(
                 "aggregate \"{}\" got a delete from an append-only input",
                 self.shared.name
@@ -391,30 +433,26 @@ impl Operator for AggregateOperator {
             Err(error) if error.is_of_value() => self.evaluate_each(change)?,
             other => other?,
         };
-        let shared = &self.shared;
-        let store = self.store(context);
-        if input.rows < PARALLEL_ROWS_MIN || self.shards.len() == 1 {
-            return self
-                .shards
-                .iter_mut()
-                .try_for_each(|shard| shard.push(shared, &input, store));
+        self.gathered_rows += input.rows;
+        self.gathered.push(input);
+        if self.gathered_rows < GATHERED_ROWS_MAX {
+            return Ok(());
         }
-        self.shards
-            .par_iter_mut()
-            .try_for_each(|shard| shard.push(shared, &input, store))
+        self.take_gathered(context)
     }
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.begin(context)?;
+        self.take_gathered(context)?;
         let store = self.store(context);
         if self.shared.format.is_single() {
             self.shards[0].ensure_single(&self.shared, store)?;
         }
         let closing = self.closing(context)?;
+        let whole = self.is_better_whole();
         let shared = &self.shared;
-        let quiet = self.quiet && !shared.emit_on_close;
         let finish = |shard: &mut Shard| {
-            shard.finish(shared, &context.snapshot, store, closing.as_ref(), quiet)
+            shard.finish(shared, &context.snapshot, store, closing.as_ref(), whole)
         };
         let work =
             self.statistics.input_rows as usize + closing.as_ref().map_or(0, |c| c.stored.len());
@@ -424,6 +462,7 @@ impl Operator for AggregateOperator {
             self.shards.par_iter_mut().map(finish).collect()
         };
         self.outputs = outputs?;
+        self.whole = whole;
         for output in &mut self.outputs {
             let (groups, error) = std::mem::take(&mut output.failed);
             self.errors.count(groups, error);
@@ -433,6 +472,7 @@ impl Operator for AggregateOperator {
             out.extend(changes);
         }
         self.errors.settle()?;
+        self.account();
         self.find_first_open_end(context)
     }
 
@@ -457,6 +497,8 @@ impl Operator for AggregateOperator {
 
     fn reset(&mut self) {
         self.in_batch = false;
+        self.gathered.clear();
+        self.gathered_rows = 0;
         self.outputs.clear();
         self.closed_ends = Entries::default();
         self.state_rows = None;
@@ -468,7 +510,7 @@ impl Operator for AggregateOperator {
     }
 
     fn set_quiet(&mut self, quiet: bool) {
-        self.quiet = quiet;
+        self.shared.nobody_takes = quiet;
     }
 
     fn shed_memory(&mut self) {
@@ -507,6 +549,7 @@ impl Operator for AggregateOperator {
 
     fn statistics(&self) -> OperatorStatistics {
         let mut statistics = self.statistics.clone();
+        statistics.memory_bytes = self.accounted_bytes as u64;
         self.errors.add_statistics(&mut statistics);
         statistics
     }

@@ -233,7 +233,20 @@ fn check_column(output_column: &Output, state: GroupState<'_>, indexes: &[u32]) 
             }
             Ok(())
         }
-        OutputKind::AverageDecimal { .. } => output(output_column, state, indexes).map(|_| ()),
+        OutputKind::AverageDecimal {
+            sum, multiplier, ..
+        } => {
+            let precision = match data_type {
+                DataType::Decimal128(precision, _) => u32::from(*precision),
+                _ => 0,
+            };
+            // A sum that fits without being divided fits by any count.
+            let fits = (10i128.pow(precision) / multiplier).unsigned_abs();
+            let sums = state.columns[*sum].wides();
+            let is_large = |&i: &u32| sums[i as usize].unsigned_abs() >= fits;
+            let large: Vec<u32> = indexes.iter().copied().filter(is_large).collect();
+            output(output_column, state, &large).map(|_| ())
+        }
         // A count, an extreme, a float or a stored value always fits.
         _ => Ok(()),
     }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions,
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions,
 };
 use datafusion::arrow::compute::{cast, filter};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
@@ -44,10 +44,10 @@ pub struct Shard {
     /// Position in `touched`.
     slots: Vec<u32>,
     touched: Vec<u32>,
-    /// The first groups, by key; see [`Self::touched_in_order`].
-    order: Vec<u32>,
+    /// How many of the first groups are numbered in the order of their keys.
+    sorted: usize,
+    /// State before the batch, by slot; empty while nobody asks for it.
     old_rows: Vec<i64>,
-    old_present: Vec<bool>,
     old_columns: Vec<StateColumn>,
     deltas: Vec<Vec<Delta>>,
     row_buffer: Vec<u32>,
@@ -74,9 +74,8 @@ impl Shard {
             columns: columns(),
             slots: Vec::new(),
             touched: Vec::new(),
-            order: Vec::new(),
+            sorted: 0,
             old_rows: Vec::new(),
-            old_present: Vec::new(),
             old_columns: columns(),
             deltas: shared.plan.multisets.iter().map(|_| Vec::new()).collect(),
             row_buffer: Vec::new(),
@@ -94,31 +93,12 @@ impl Shard {
     ) -> Result<()> {
         let mut rows = std::mem::take(&mut self.row_buffer);
         let mut groups = std::mem::take(&mut self.group_buffer);
-        self.select(&input.hashes, &mut rows);
+        input.keys.select(self.index, self.shards, &mut rows);
         groups.clear();
         let result = self.push_selected(shared, input, store, &rows, &mut groups);
         self.row_buffer = rows;
         self.group_buffer = groups;
         result
-    }
-
-    /// Rows whose key falls to this shard.
-    fn select(&self, hashes: &[u64], rows: &mut Vec<u32>) {
-        rows.clear();
-        if self.shards == 1 {
-            rows.extend(0..hashes.len() as u32);
-            return;
-        }
-        // Without a branch: which shard a row falls to cannot be predicted.
-        rows.resize(hashes.len(), 0);
-        let (shards, index) = (self.shards as u64, self.index as u64);
-        let mut length = 0;
-        for (row, hash) in hashes.iter().enumerate() {
-            rows[length] = row as u32;
-            let shard = (((hash >> 20) & 0xffff_ffff) * shards) >> 32;
-            length += usize::from(shard == index);
-        }
-        rows.truncate(length);
     }
 
     fn push_selected(
@@ -132,8 +112,8 @@ impl Shard {
         if rows.is_empty() {
             return Ok(());
         }
-        self.intern(shared, &input.keys, &input.hashes, rows, groups, store)?;
-        self.touch(groups);
+        self.intern(shared, &input.keys, rows, groups, store)?;
+        self.touch(shared, groups);
         cells::count_rows(&mut self.rows, rows, groups, input.weights.as_deref())?;
         for cell in &shared.plan.cells {
             cells::update(cell, &mut self.columns, input, rows, groups)?;
@@ -162,13 +142,12 @@ impl Shard {
         &mut self,
         shared: &Shared,
         keys: &BatchKeys,
-        hashes: &[u64],
         rows: &[u32],
         groups: &mut Vec<u32>,
         store: Option<&StateSnapshot>,
     ) -> Result<()> {
         let known = self.keys.len() as u32;
-        self.keys.intern(keys, hashes, rows, groups);
+        self.keys.intern(keys, rows, groups);
         let length = self.keys.len();
         if length == known as usize {
             return Ok(());
@@ -193,7 +172,7 @@ impl Shard {
     ) -> Result<()> {
         let mut groups: Vec<u32> = new.collect();
         self.keys.sort(&mut groups);
-        let keys = self.keys.encode(groups.iter().copied(), &shared.format)?;
+        let keys = self.keys.encode(groups.iter().copied(), &shared.format);
         let values = store.get_many(shared.groups_table, &keys)?;
         for (index, &group) in groups.iter().enumerate() {
             if values.is_null(index) {
@@ -210,21 +189,26 @@ impl Shard {
         Ok(())
     }
 
-    /// Remembers the state of groups that are touched for the first time in this batch.
-    fn touch(&mut self, groups: &[u32]) {
+    /// Marks groups as touched, and remembers the state of those that were not yet.
+    fn touch(&mut self, shared: &Shared, groups: &[u32]) {
         let known = self.touched.len();
+        // Without a branch: which rows are the first of their group cannot be predicted.
+        self.touched.resize(known + groups.len(), 0);
+        let mut length = known;
         for &group in groups {
             let slot = &mut self.slots[group as usize];
-            if *slot == UNTOUCHED {
-                *slot = self.touched.len() as u32;
-                self.touched.push(group);
-            }
+            let is_first = *slot == UNTOUCHED;
+            self.touched[length] = group;
+            *slot = if is_first { length as u32 } else { *slot };
+            length += usize::from(is_first);
+        }
+        self.touched.truncate(length);
+        if !shared.keeps_old() {
+            return;
         }
         let new = &self.touched[known..];
         self.old_rows
             .extend(new.iter().map(|&g| self.rows[g as usize]));
-        self.old_present
-            .extend(new.iter().map(|&g| self.present[g as usize]));
         for (old, column) in self.old_columns.iter_mut().zip(&self.columns) {
             old.extend_from(column, new);
         }
@@ -233,28 +217,34 @@ impl Shard {
     /// The one group of an aggregate without group columns is there from the first batch on.
     pub fn ensure_single(&mut self, shared: &Shared, store: Option<&StateSnapshot>) -> Result<()> {
         let mut groups = Vec::new();
-        self.intern(shared, &BatchKeys::Single, &[0], &[0], &mut groups, store)?;
+        self.intern(shared, &BatchKeys::Single(1), &[0], &mut groups, store)?;
         if !self.present[0] {
-            self.touch(&groups);
+            self.touch(shared, &groups);
         }
         Ok(())
     }
 
-    /// All changes are in: derives what the batch changes.
+    /// Groups that the batch touched, and all that are there or were before it.
+    pub fn group_counts(&self) -> (usize, usize) {
+        (self.touched.len(), self.keys.len())
+    }
+
+    /// All changes are in: derives what the batch changes. With `whole`, the entries of all groups
+    /// are written: the shards hold all there are, and older entries will not be read again.
     pub fn finish(
         &mut self,
         shared: &Shared,
         snapshot: &StateSnapshot,
         store: Option<&StateSnapshot>,
         closing: Option<&Closing>,
-        quiet: bool,
+        whole: bool,
     ) -> Result<ShardOutput> {
         let mut result = ShardOutput {
             multisets: shared.plan.multisets.iter().map(|_| Vec::new()).collect(),
             ..ShardOutput::default()
         };
-        if !self.touched.is_empty() {
-            self.finish_touched(shared, snapshot, quiet, &mut result)?;
+        if whole || !self.touched.is_empty() {
+            self.finish_groups(shared, snapshot, whole, &mut result)?;
         }
         if let Some(closing) = closing {
             self.close(shared, snapshot, store, closing, &mut result)?;
@@ -262,71 +252,85 @@ impl Shard {
         Ok(result)
     }
 
-    fn finish_touched(
+    fn finish_groups(
         &mut self,
         shared: &Shared,
         snapshot: &StateSnapshot,
-        quiet: bool,
+        whole: bool,
         result: &mut ShardOutput,
     ) -> Result<()> {
-        let groups = self.touched_in_order();
+        let groups = self.groups_in_order(whole);
         let slots: Vec<u32> = groups.iter().map(|&g| self.slots[g as usize]).collect();
-        let keys = self.keys.encode(groups.iter().copied(), &shared.format)?;
         if groups.iter().any(|&g| self.rows[g as usize] < 0) {
             return Err(Error::internal(format!(
                 "aggregate \"{}\" was told to delete a row that it does not hold",
                 shared.name
             )));
         }
-        self.apply_multisets(
-            shared,
-            snapshot,
-            &slots,
-            &TouchedGroups {
-                keys: &keys,
-                groups: &groups,
-            },
-            result,
-        )?;
-        let needs_columns = !quiet || shared.event_time.is_some();
-        let columns = if needs_columns {
-            self.keys.columns(groups.iter().copied(), &shared.format)?
+        if whole {
+            let is_touched = |&(_, slot): &(u32, u32)| slot != UNTOUCHED;
+            let all = groups.iter().copied().zip(slots.iter().copied());
+            let (touched, touched_slots): (Vec<u32>, Vec<u32>) = all.filter(is_touched).unzip();
+            self.show(shared, &touched_slots, &touched, result)?;
+            self.write_groups(shared, None, &slots, &groups, result);
         } else {
-            Vec::new()
-        };
-        if quiet {
-            let state = GroupState {
-                rows: &self.rows,
-                columns: &self.columns,
-            };
-            let failed = output::check(&shared.plan.outputs, state, &groups)?;
-            result.fail(shared, failed)?;
-        } else if !shared.emit_on_close {
-            self.emit_changes(shared, &columns, &slots, &groups, result)?;
+            self.apply_multisets(shared, snapshot, &slots, &groups, result)?;
+            let ends = self.show(shared, &slots, &groups, result)?;
+            self.write_groups(shared, ends, &slots, &groups, result);
         }
-        self.write_touched(shared, &keys, &columns, &slots, &groups, result)?;
-        if !quiet {
+        if !shared.is_quiet() {
             result.unmade_rows = 0;
         }
         Ok(())
     }
 
-    /// The touched groups by key. When they are many, the order of all groups is kept from batch
-    /// to batch and read through; when they are few, they are sorted.
-    fn touched_in_order(&mut self) -> Vec<u32> {
-        let length = self.keys.len();
-        if self.touched.len() < length / 8 {
+    /// Emits the changes of touched groups, or looks whether they could be emitted. Returns when
+    /// each group closes, if a watermark closes groups.
+    fn show(
+        &self,
+        shared: &Shared,
+        slots: &[u32],
+        groups: &[u32],
+        result: &mut ShardOutput,
+    ) -> Result<Option<Int64Array>> {
+        let columns = if shared.is_quiet() && shared.event_time.is_none() {
+            Vec::new()
+        } else {
+            self.keys.columns(groups.iter().copied(), &shared.format)?
+        };
+        if shared.is_quiet() {
+            let state = GroupState {
+                rows: &self.rows,
+                columns: &self.columns,
+            };
+            let failed = output::check(&shared.plan.outputs, state, groups)?;
+            result.fail(shared, failed)?;
+        } else if !shared.emit_on_close {
+            self.emit_changes(shared, &columns, slots, groups, result)?;
+        }
+        match &shared.event_time {
+            Some(event_time) => event_time.ends(&columns[event_time.group_index]).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The touched groups by key, or `all`. Groups are numbered by key up to `sorted`, so that a
+    /// batch that touches many reads through them; the later ones are sorted.
+    fn groups_in_order(&self, all: bool) -> Vec<u32> {
+        let is_touched = |&group: &u32| all || self.slots[group as usize] != UNTOUCHED;
+        let length = self.keys.len() as u32;
+        if !all && self.touched.len() < self.keys.len() / 8 {
             let mut groups = self.touched.clone();
             self.keys.sort(&mut groups);
             return groups;
         }
-        if self.order.len() < length {
-            let mut new: Vec<u32> = (self.order.len() as u32..length as u32).collect();
-            self.keys.sort(&mut new);
-            self.order = self.keys.merge(&self.order, &new);
+        let groups: Vec<u32> = (0..self.sorted as u32).filter(is_touched).collect();
+        let mut later: Vec<u32> = (self.sorted as u32..length).filter(is_touched).collect();
+        if later.is_empty() {
+            return groups;
         }
-        let is_touched = |&&group: &&u32| self.slots[group as usize] != UNTOUCHED;
-        self.order.iter().filter(is_touched).copied().collect()
+        self.keys.sort(&mut later);
+        self.keys.merge(&groups, &later)
     }
 
     fn apply_multisets(
@@ -334,12 +338,16 @@ impl Shard {
         shared: &Shared,
         snapshot: &StateSnapshot,
         slots: &[u32],
-        touched: &TouchedGroups<'_>,
+        groups: &[u32],
         result: &mut ShardOutput,
     ) -> Result<()> {
         if shared.plan.is_columnar() {
             return Ok(());
         }
+        let touched = TouchedGroups {
+            keys: &self.keys.encode(groups.iter().copied(), &shared.format),
+            groups,
+        };
         let mut ranks = vec![0u32; slots.len()];
         for (rank, &slot) in slots.iter().enumerate() {
             ranks[slot as usize] = rank as u32;
@@ -351,12 +359,13 @@ impl Shard {
             }
             let mut entries = Entries::default();
             let column = &mut self.columns[plan.column];
-            result.growth += multiset::apply(plan, deltas, touched, column, snapshot, &mut entries)
-                .map_err(|error| error.context(format!("aggregate \"{}\"", shared.name)))?;
+            result.growth +=
+                multiset::apply(plan, deltas, &touched, column, snapshot, &mut entries)
+                    .map_err(|error| error.context(format!("aggregate \"{}\"", shared.name)))?;
             result.multisets[index].push(entries);
             if let Some(empty) = multiset::empty_result(plan)? {
                 let values = column.bytes_mut();
-                for &group in touched.groups {
+                for &group in groups {
                     values[group as usize].get_or_insert_with(|| empty.clone());
                 }
             }
@@ -381,10 +390,7 @@ impl Shard {
             rows: &self.rows,
             columns: &self.columns,
         };
-        let was: Vec<bool> = slots
-            .iter()
-            .map(|&s| self.old_present[s as usize])
-            .collect();
+        let was: Vec<bool> = groups.iter().map(|&g| self.present[g as usize]).collect();
         let is: Vec<bool> = groups.iter().map(|&g| self.is_there(shared, g)).collect();
         let (old, old_failed) = output::outputs(&shared.plan.outputs, old, slots)?;
         let (new, new_failed) = output::outputs(&shared.plan.outputs, new, groups)?;
@@ -412,61 +418,61 @@ impl Shard {
         shared.format.is_single() || self.rows[group as usize] > 0
     }
 
-    fn write_touched(
+    fn write_groups(
         &mut self,
         shared: &Shared,
-        keys: &BinaryArray,
-        columns: &[ArrayRef],
+        ends: Option<Int64Array>,
         slots: &[u32],
         groups: &[u32],
         result: &mut ShardOutput,
-    ) -> Result<()> {
-        let ends = match &shared.event_time {
-            Some(event_time) => Some(event_time.ends(&columns[event_time.group_index])?),
-            None => None,
-        };
+    ) {
         let mut entries = Entries::default();
-        entries.reserve(
-            groups.len(),
-            keys.value_data().len() + groups.len() * (4 + 6 * self.columns.len()),
-        );
+        entries.reserve(groups.len(), groups.len() * (14 + 6 * self.columns.len()));
         for (rank, (&slot, &group)) in slots.iter().zip(groups).enumerate() {
-            let (key, was) = (keys.value(rank), self.old_present[slot as usize]);
-            let is = self.is_there(shared, group);
             let index = group as usize;
-            let is_changed = was != is || self.is_changed(slot as usize, index);
+            let was = self.present[index];
+            let is = self.is_there(shared, group);
+            let is_changed = slot != UNTOUCHED && (was != is || self.is_changed(slot, index));
             if is_changed {
                 result.unmade_rows += u64::from(was) + u64::from(is);
             }
-            if is && is_changed {
-                entries.put(key, |value| {
+            let write_key = |out: &mut Vec<u8>| self.keys.write(group, &shared.format, out);
+            if is && (is_changed || slot == UNTOUCHED) {
+                result.as_before_rows += u64::from(slot == UNTOUCHED);
+                entries.put_with(write_key, |value| {
                     write_signed(self.rows[index].into(), value);
                     self.columns
                         .iter()
                         .for_each(|column| column.encode(index, value));
                 });
-            } else if !is {
-                if was {
-                    entries.delete(key);
-                }
-                self.forget_state(shared, index);
+            } else if was && !is {
+                entries.delete_with(write_key);
             }
-            self.present[index] = is;
-            result.growth += i64::from(is) - i64::from(was);
             if let Some(ends) = &ends
                 && was != is
                 && ends.is_valid(rank)
             {
-                result.ends.insert((ends.value(rank), key.to_vec(), is));
+                let mut key = Vec::new();
+                self.keys.write(group, &shared.format, &mut key);
+                result.ends.insert((ends.value(rank), key, is));
             }
+            if !is {
+                self.forget_state(shared, index);
+            }
+            self.present[index] = is;
+            result.growth += i64::from(is) - i64::from(was);
         }
         result.groups.push(entries);
-        Ok(())
     }
 
     /// The state of a touched group is not what it was before the batch.
-    fn is_changed(&self, slot: usize, group: usize) -> bool {
-        self.rows[group] != self.old_rows[slot]
+    fn is_changed(&self, slot: u32, group: usize) -> bool {
+        let slot = slot as usize;
+        let Some(old_rows) = self.old_rows.get(slot) else {
+            // Rows only ever come: a group that any came to has more of them.
+            return true;
+        };
+        self.rows[group] != *old_rows
             || self
                 .columns
                 .iter()
@@ -492,21 +498,14 @@ impl Shard {
         result: &mut ShardOutput,
     ) -> Result<()> {
         let mut rows = Vec::new();
-        self.select(&closing.hashes, &mut rows);
+        closing.keys.select(self.index, self.shards, &mut rows);
         if rows.is_empty() {
             return Ok(());
         }
         // State is read only if it is shown.
         let store = store.filter(|_| shared.emit_on_close);
         let mut groups = Vec::new();
-        self.intern(
-            shared,
-            &closing.keys,
-            &closing.hashes,
-            &rows,
-            &mut groups,
-            store,
-        )?;
+        self.intern(shared, &closing.keys, &rows, &mut groups, store)?;
         if shared.emit_on_close {
             let columns = self.keys.columns(groups.iter().copied(), &shared.format)?;
             let state = GroupState {
@@ -547,14 +546,14 @@ impl Shard {
     /// The batch is committed. With `evict`, only groups that it touched stay resident; returns
     /// whether any group that is in the store was let go.
     pub fn commit(&mut self, shared: &Shared, evict: bool) -> bool {
-        let touched = std::mem::take(&mut self.touched);
-        for &group in &touched {
+        for &group in &self.touched {
             self.slots[group as usize] = UNTOUCHED;
         }
         self.old_rows.clear();
-        self.old_present.clear();
         self.old_columns.iter_mut().for_each(StateColumn::clear);
+        let touched = std::mem::take(&mut self.touched);
         let there = |&group: &u32| self.present[group as usize];
+        let length = self.keys.len();
         let alive = self.present.iter().filter(|&&present| present).count();
         if evict && touched.len() < alive {
             let kept: Vec<u32> = touched.iter().copied().filter(there).collect();
@@ -562,10 +561,15 @@ impl Shard {
             return kept.len() < alive;
         }
         // Vanished groups keep their place for a while, since many come back.
-        let dead = self.keys.len() - alive;
-        if dead > 1024 && dead > alive {
-            let kept: Vec<u32> = (0..self.keys.len() as u32).filter(there).collect();
+        let dead = length - alive;
+        let is_sparse = dead > 1024 && dead > alive;
+        // Batches that touch many groups read through them by key.
+        let is_unordered = length - self.sorted > length / 8 && touched.len() >= length / 8;
+        if is_sparse || is_unordered {
+            let mut kept: Vec<u32> = (0..length as u32).filter(there).collect();
+            self.keys.sort(&mut kept);
             self.keep_only(shared, &kept);
+            self.sorted = kept.len();
         }
         self.touched = touched;
         self.touched.clear();
@@ -592,14 +596,12 @@ impl Shard {
             .chain(&self.old_columns)
             .map(StateColumn::size_bytes)
             .sum();
-        let buffers = self.row_buffer.capacity()
-            + self.group_buffer.capacity()
-            + self.touched.capacity()
-            + self.order.capacity();
+        let buffers =
+            self.row_buffer.capacity() + self.group_buffer.capacity() + self.touched.capacity();
         self.keys.size_bytes()
             + columns
             + self.rows.capacity() * 13
-            + self.old_rows.capacity() * 9
+            + self.old_rows.capacity() * 8
             + buffers * 4
     }
 }

@@ -37,6 +37,10 @@ pub struct Shared {
     pub groups_table: TableId,
     /// What becomes of a group whose result cannot be computed.
     pub on_row_error: OnRowError,
+    /// No weight of the input is ever negative.
+    pub append_only_input: bool,
+    /// Nobody takes the changes of this batch.
+    pub nobody_takes: bool,
 }
 
 /// Groups that the watermark closes, ascending by key.
@@ -44,8 +48,6 @@ pub struct Shared {
 pub struct Closing {
     /// Their keys, as a batch.
     pub keys: BatchKeys,
-    /// Hashes of the keys.
-    pub hashes: Vec<u64>,
     /// Their keys, stored form.
     pub stored: Vec<Vec<u8>>,
 }
@@ -63,6 +65,8 @@ pub struct ShardOutput {
     pub multisets: Vec<Vec<Entries>>,
     /// (end, key) of groups that appeared (true) or vanished by deletes (false).
     pub ends: BTreeSet<(i64, Vec<u8>, bool)>,
+    /// Entries that say again what older ones said, of groups that the batch did not touch.
+    pub as_before_rows: u64,
     /// By how many the state's rows grew.
     pub growth: i64,
     /// Groups whose result cannot be computed, and the first error.
@@ -84,6 +88,16 @@ impl ShardOutput {
 }
 
 impl Shared {
+    /// No changes are made.
+    pub fn is_quiet(&self) -> bool {
+        self.nobody_takes && !self.emit_on_close
+    }
+
+    /// The state before a batch is needed: for the changes, or to know a group that is as it was.
+    pub fn keeps_old(&self) -> bool {
+        !(self.is_quiet() && self.append_only_input)
+    }
+
     /// The groups that are shown: those whose result cannot be computed only with NULL for it.
     pub fn shown(&self, mut there: Vec<bool>, failed: &FailedGroups) -> Vec<bool> {
         if self.on_row_error != OnRowError::Null {

@@ -249,6 +249,10 @@ struct Bench {
     quiet: bool,
     budget: Arc<MemoryBudget>,
     batch_id: u64,
+    /// What the operator said it holds when the last batch was computed, before its commit.
+    told_bytes: u64,
+    /// What the last batch wrote.
+    last_run: Arc<Run>,
     _dir: tempfile::TempDir,
 }
 
@@ -284,6 +288,8 @@ impl Bench {
             layout,
             budget,
             batch_id: 0,
+            told_bytes: 0,
+            last_run: Arc::default(),
             _dir: dir,
         }
     }
@@ -312,10 +318,13 @@ impl Bench {
         self.operator.finish(&context, &mut out)?;
         out.iter().for_each(|change| self.view.push(change));
         let mut runs = self.operator.drain_state(&context)?;
+        self.told_bytes = self.operator.statistics().memory_bytes;
         runs.extend(self.view.finish(&context)?);
         runs.sort_by_key(|(table, _)| *table);
         let run = Run::concat(runs.into_iter().map(|(_, run)| run).collect());
-        self.store.apply(self.batch_id, Arc::new(run))?;
+        self.last_run = Arc::new(run);
+        self.store
+            .apply(self.batch_id, Arc::clone(&self.last_run))?;
         self.batch_id += 1;
         self.operator.committed();
         self.view.committed();

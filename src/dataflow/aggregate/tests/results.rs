@@ -1,5 +1,8 @@
 //! What is emitted, counted and refused.
 
+use std::collections::BTreeMap;
+
+use super::super::contents::groups_table;
 use super::*;
 
 #[test]
@@ -130,6 +133,8 @@ fn a_budget_that_is_over_keeps_nothing_but_what_was_touched() {
     );
     let rows: Vec<_> = (0..3000).map(|k| (row(k, k, 0), 1)).collect();
     bench.batch(&[to_change(&rows)]);
+    let whole = bench.told_bytes;
+    assert!(whole > 3000 * 16, "{whole} bytes are resident");
     bench.budget.account(1 << 31);
     bench.batch(&[to_change(&rows[..10])]);
     let small = bench.operator.statistics().memory_bytes;
@@ -138,4 +143,45 @@ fn a_budget_that_is_over_keeps_nothing_but_what_was_touched() {
     let contents = bench.contents();
     assert_eq!(contents.len(), 3000);
     assert!(contents.contains(&"9 | 27".to_owned()) && contents.contains(&"10 | 20".to_owned()));
+}
+
+#[test]
+fn a_batch_that_touches_most_groups_writes_all_of_them() {
+    for (quiet, append_only) in [(false, false), (true, false), (true, true)] {
+        let sql = "SELECT k, count(*), sum(v) FROM r GROUP BY k";
+        let mut bench = Bench::new(request(sql, append_only), 2, 1 << 20, true);
+        bench.quiet = quiet;
+        let groups = groups_table(&bench.request.name);
+        let mut expected: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+        let mut batch = |bench: &mut Bench, keys: &mut dyn Iterator<Item = i64>, weight: i64| {
+            let rows: Vec<_> = keys.map(|k| (row(k, 3, 0), weight)).collect();
+            for (row, weight) in &rows {
+                let group = expected.entry(row.k.unwrap()).or_default();
+                *group = (group.0 + weight, group.1 + 3 * weight);
+            }
+            expected.retain(|_, (count, _)| *count > 0);
+            bench.batch(&[to_change(&rows)]);
+            let expected = expected
+                .iter()
+                .map(|(k, (n, sum))| format!("{k} | {n} | {sum}"));
+            let (mut expected, mut contents) = (expected.collect::<Vec<_>>(), bench.contents());
+            expected.sort();
+            contents.sort();
+            assert_eq!(contents, expected);
+            let range = bench.last_run.table_range(groups);
+            (bench.last_run.drops_table(groups), range.len())
+        };
+        assert_eq!(batch(&mut bench, &mut (0..6000).rev(), 1), (true, 6000));
+        assert_eq!(batch(&mut bench, &mut (0..5000), 2), (true, 6000));
+        // New groups between those that are in order.
+        assert_eq!(batch(&mut bench, &mut (-900..5900), 1), (true, 6900));
+        assert_eq!(batch(&mut bench, &mut (0..100), 1), (false, 100));
+        if !append_only {
+            assert!(batch(&mut bench, &mut (-900..6000), -1).0);
+            assert!(batch(&mut bench, &mut (5000..5010), 1).1 == 10);
+        }
+        bench.restart();
+        // What is not resident stays as it is.
+        assert!(!batch(&mut bench, &mut (0..5000), 1).0);
+    }
 }
