@@ -171,7 +171,8 @@ impl Pipeline {
         let batch_at_us = now_us.max(opened.last_batch_at_us.unwrap_or(now_us));
         let batch_id = opened.next_batch_id();
         let mut sources = BTreeMap::new();
-        let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes());
+        let written_bytes = opened.pace.written_bytes();
+        let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes(), written_bytes);
         for slot in &opened.slots {
             let Some(latest) = &slot.latest else { continue };
             if slot.reads_log && slot.backlog.rows == Some(0) {

@@ -143,6 +143,8 @@ impl Pipeline {
             run, view_changes, ..
         } = result;
         let run = Arc::new(run);
+        let taken_rows = intake.rows_by_relation().values().sum();
+        opened.pace.learn_written(taken_rows, run.bytes() as u64);
         // What a new view or sink got is not to be computed again: another batch would fill it.
         let must_persist = !opened.fills.is_empty() || self.sinks.iter().any(|s| s.is_new);
         let interval = self.settings.checkpoint_interval.filter(|_| !must_persist);

@@ -205,11 +205,26 @@ const BUDGET_BYTES_PER_ROW: usize = 1024;
 const BATCH_ROWS_MIN: u64 = 16 << 10;
 const BATCH_BYTES_MIN: u64 = 4 << 20;
 
+/// Rows of a pipeline's first batch at most: what a row becomes is not known yet.
+const FIRST_BATCH_ROWS: u64 = 128 << 10;
+/// The part of the budget that a batch's run may be, as a divisor: the rows on their way, the
+/// operators' new state, the run and its file form are each as large, and the commit before is
+/// still being written.
+const RUN_DIVISOR: usize = 16;
+/// Whatever a row becomes, a batch may take this many.
+const WIDE_ROWS_MIN: u64 = 256;
+
 /// What one batch may take from a source whatever its options say, so that what a batch holds on
-/// its way stays well below the memory that state may have.
-pub fn limits_of_memory(budget_bytes: usize) -> ReadLimits {
+/// its way stays well below the memory that state may have. `written_bytes` is what the batches
+/// before wrote to the state for each row that they took.
+pub fn limits_of_memory(budget_bytes: usize, written_bytes: Option<u64>) -> ReadLimits {
+    let by_form = ((budget_bytes / BUDGET_BYTES_PER_ROW) as u64).max(BATCH_ROWS_MIN);
+    let by_state = match written_bytes {
+        None => FIRST_BATCH_ROWS,
+        Some(bytes) => ((budget_bytes / RUN_DIVISOR) as u64 / bytes.max(1)).max(WIDE_ROWS_MIN),
+    };
     ReadLimits {
-        max_rows: Some(((budget_bytes / BUDGET_BYTES_PER_ROW) as u64).max(BATCH_ROWS_MIN)),
+        max_rows: Some(by_form.min(by_state)),
         max_files: None,
         max_bytes: Some((budget_bytes as u64 / 8).max(BATCH_BYTES_MIN)),
     }
@@ -268,12 +283,16 @@ mod tests {
 
     #[test]
     fn batches_are_bounded_by_memory_but_never_tiny() {
-        let limits = limits_of_memory(512 << 20);
+        let limits = limits_of_memory(512 << 20, Some(10));
         assert_eq!(
             (limits.max_rows, limits.max_bytes),
             (Some(512 << 10), Some(64 << 20))
         );
-        let limits = limits_of_memory(1 << 20);
+        let rows = |written| limits_of_memory(512 << 20, written).max_rows;
+        assert_eq!(rows(None), Some(128 << 10));
+        assert_eq!(rows(Some(400)), Some((32 << 20) / 400));
+        assert_eq!(rows(Some(1 << 20)), Some(256));
+        let limits = limits_of_memory(1 << 20, Some(1));
         assert_eq!(
             (limits.max_rows, limits.max_bytes),
             (Some(16 << 10), Some(4 << 20))

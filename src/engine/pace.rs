@@ -1,5 +1,6 @@
-//! `max_batch_duration`: what a batch may take so that it ends in time. The rule itself is
-//! [`decide::pace`]; here it is only remembered from batch to batch.
+//! What a batch may take so that it ends in time (`max_batch_duration`) and fits into memory. The
+//! rules themselves are [`decide::pace`] and [`decide::limits_of_memory`]; here it is only
+//! remembered from batch to batch what they go by.
 
 use std::time::Duration;
 
@@ -11,13 +12,32 @@ use crate::connectors::ReadLimits;
 pub(super) struct Pace {
     rows: Option<u64>,
     bytes: Option<u64>,
+    /// Bytes of state written for each row taken.
+    written_bytes: Option<u64>,
 }
+
+/// Batches of fewer rows tell nothing about the size of a row's state.
+const TELLING_ROWS_MIN: u64 = 256;
 
 impl Pace {
     /// Learns from a batch: the rows and bytes that it took in, and its time.
     pub fn learn(&mut self, (rows, bytes): (u64, u64), duration: Duration, target: Duration) {
         self.rows = decide::pace(self.rows, rows, duration, target);
         self.bytes = decide::pace(self.bytes, bytes, duration, target);
+    }
+
+    /// Learns from a batch what the state takes for a row. A larger size counts at once, a smaller
+    /// one by and by: rows of one kind may come in turns.
+    pub fn learn_written(&mut self, rows: u64, bytes: u64) {
+        if rows >= TELLING_ROWS_MIN {
+            let before = self.written_bytes.unwrap_or(0);
+            self.written_bytes = Some(bytes.div_ceil(rows).max(before / 4 * 3));
+        }
+    }
+
+    /// Bytes of state written for each row taken; `None`: not known yet.
+    pub fn written_bytes(&self) -> Option<u64> {
+        self.written_bytes
     }
 
     /// What each of `sources` may give to the next batch.
