@@ -58,6 +58,11 @@ pub(super) async fn merge(
             RunReader::open(shared, parts, limits.window_bytes).await?,
         );
     }
+    let mut hidden = Vec::new();
+    for input in &mut inputs {
+        input.hidden_tables.clone_from(&hidden);
+        hidden.extend_from_slice(&input.dropped_tables);
+    }
     let mut output = PartWriter {
         shared,
         inputs: oldest_first,
@@ -109,6 +114,8 @@ struct RunReader<'a> {
     current: Option<(&'a RunInfo, RunIndex)>,
     next_block: usize,
     dropped_tables: Vec<TableId>,
+    /// Tables that newer runs drop: their entries are not read where whole blocks hold them.
+    hidden_tables: Vec<TableId>,
     window: Run,
     /// Entries of the window that are taken.
     taken: usize,
@@ -123,6 +130,7 @@ impl<'a> RunReader<'a> {
             current: None,
             next_block: 0,
             dropped_tables: Vec::new(),
+            hidden_tables: Vec::new(),
             window: Run::default(),
             taken: 0,
         };
@@ -181,13 +189,55 @@ impl<'a> RunReader<'a> {
                 self.open_part().await?;
                 continue;
             }
-            let (blocks, range) = index.stretch(self.next_block, self.window_bytes);
+            let first = self.past_hidden(info, index).await?;
+            let (blocks, range) = index.stretch(first, self.window_bytes);
             let bytes = self.read(info, range.clone()).await?;
             self.window = index.decode_blocks(blocks.clone(), &bytes, range.start)?;
             self.next_block = blocks.end;
             self.taken = 0;
         }
         Ok(())
+    }
+
+    /// The next block that must be read: where a hidden table begins in one block and another table
+    /// in a later one, those between hold the hidden table alone.
+    async fn past_hidden(&self, info: &RunInfo, index: &RunIndex) -> Result<usize> {
+        let next = self.next_block;
+        if self.hidden_tables.is_empty() {
+            return Ok(next);
+        }
+        let table = self.first_table(info, index, next).await?;
+        let last = index.blocks() - 1;
+        if !self.hidden_tables.contains(&table) {
+            return Ok(next);
+        }
+        if self.first_table(info, index, last).await? == table {
+            return Ok(last);
+        }
+        // The last block that begins with the table: the next table may begin within it.
+        let (mut low, mut high) = (next, last);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.first_table(info, index, middle).await? == table {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The table of a block's first entry.
+    async fn first_table(&self, info: &RunInfo, index: &RunIndex, block: usize) -> Result<TableId> {
+        let (blocks, range) = index.stretch(block, 0);
+        let bytes = self.read(info, range.clone()).await?;
+        let entries = index.decode_blocks(blocks, &bytes, range.start)?;
+        let table = (!entries.is_empty())
+            .then(|| entries.key(0))
+            .and_then(|key| key.first_chunk());
+        table
+            .map(|table| TableId(u64::from_be_bytes(*table)))
+            .ok_or_else(|| damaged_run(self.shared, info, "a block is empty"))
     }
 
     /// The last key of the window, if more will come after it.
