@@ -32,7 +32,7 @@ use crate::state::MemoryBudget;
 /// Of the memory limit, the part that queries may use; the rest is for state and for what no
 /// account sees (the process itself, buffers of the network and of the log).
 const QUERY_SHARE: f64 = 0.25;
-const STATE_SHARE: f64 = 0.55;
+const STATE_SHARE: f64 = 0.5;
 /// Names in a "memory exhausted" error.
 const CONSUMERS_TOLD: std::num::NonZeroUsize = match std::num::NonZeroUsize::new(3) {
     Some(count) => count,

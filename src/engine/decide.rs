@@ -210,7 +210,7 @@ const FIRST_BATCH_ROWS: u64 = 128 << 10;
 /// The part of the budget that a batch's run may be, as a divisor: the rows on their way, the
 /// operators' new state, the run and its file form are each as large, and the commit before is
 /// still being written.
-const RUN_DIVISOR: usize = 16;
+const RUN_DIVISOR: usize = 24;
 /// Whatever a row becomes, a batch may take this many.
 const WIDE_ROWS_MIN: u64 = 256;
 
@@ -290,7 +290,7 @@ mod tests {
         );
         let rows = |written| limits_of_memory(512 << 20, written).max_rows;
         assert_eq!(rows(None), Some(128 << 10));
-        assert_eq!(rows(Some(400)), Some((32 << 20) / 400));
+        assert_eq!(rows(Some(400)), Some((512 << 20) / 24 / 400));
         assert_eq!(rows(Some(1 << 20)), Some(256));
         let limits = limits_of_memory(1 << 20, Some(1));
         assert_eq!(
