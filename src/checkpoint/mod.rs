@@ -29,11 +29,13 @@ pub mod location;
 mod merge;
 pub mod object;
 mod open;
+pub mod recovery;
 pub mod relocate;
 mod retain;
 mod source_log;
 
 pub use load::{LoadedRun, RunLoader};
+pub(crate) use location::archive_label;
 pub use location::{
     Checkpoint, CheckpointStats, Expectation, Identity, PendingState, Resume, ResumePoint,
 };
