@@ -278,7 +278,7 @@ impl Pipeline {
                 .iter()
                 .any(|slot| slot.backlog.rows.or(slot.backlog.bytes).unwrap_or(0) > 0);
         outcome == BatchOutcome::Committed
-            && opened.newest_commit > Some(0)
+            && opened.newest_commit > Some(opened.first_batch)
             && opened.fills.is_empty()
             && has_more
             && self.is_trigger_due()
