@@ -85,6 +85,70 @@ fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
     });
 }
 
+/// The statements of recovery on a store: damage made by its own requests, mended, equal to the rows.
+#[test]
+fn a_checkpoint_on_s3_is_mended_reset_and_restored() {
+    let Some((_store, endpoint)) = start_store() else {
+        return;
+    };
+    run(async {
+        let environment = [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ALLOW_HTTP", "true"),
+        ];
+        let mut server = Server::start_with(&[], &environment);
+        server
+            .execute(
+                "CREATE STREAM s (k BIGINT, v BIGINT); INSERT INTO s VALUES (1, 1);
+                 CREATE MATERIALIZED VIEW sums WITH (checkpoint_location = 's3://tidemill/mended') AS
+                   SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
+            )
+            .await;
+        for i in 0..5 {
+            let sql = format!("INSERT INTO s VALUES ({i}, {i}), (7, {i}); FLUSH");
+            server.execute(&sql).await;
+        }
+        let expected = server
+            .rows("SELECT k, count(*), sum(v) FROM s GROUP BY k ORDER BY k")
+            .await;
+        let view = "SELECT * FROM sums ORDER BY k";
+        assert_eq!(server.rows(view).await, expected);
+        let backup = "BACKUP CHECKPOINT OF sums TO 's3://tidemill/backup'";
+        assert_eq!(server.rows(backup).await[0][1], "s3://tidemill/backup");
+        for (lost, statement) in [
+            ("metadata", "REPAIR CHECKPOINT OF sums"),
+            ("state/0.manifest", "REBUILD STATE OF sums"),
+            ("commits/2", "REPAIR CHECKPOINT OF sums"),
+            ("metadata", "RESET CHECKPOINT OF sums FROM EARLIEST"),
+            (
+                "metadata",
+                "RESTORE CHECKPOINT OF sums FROM 's3://tidemill/backup'",
+            ),
+        ] {
+            server.terminate();
+            let url = format!("{endpoint}/tidemill/mended/{lost}");
+            let deleted = Command::new("curl")
+                .args(["-s", "-f", "-X", "DELETE", &url])
+                .status()
+                .expect("curl runs");
+            assert!(deleted.success(), "{url}");
+            server.restart();
+            assert!(
+                !server.rows(statement).await.is_empty(),
+                "{lost}: {statement}"
+            );
+            server.execute("FLUSH").await;
+            assert_eq!(server.rows(view).await, expected, "{lost}: {statement}");
+            for row in server.rows("DIAGNOSE CHECKPOINT OF sums").await {
+                assert_eq!(row[6], "NULL", "{lost}: {statement}: {row:?}");
+            }
+        }
+    });
+}
+
 /// A pipeline's checkpoint on the store, without the pipeline.
 struct Place {
     location: String,
