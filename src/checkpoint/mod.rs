@@ -65,6 +65,20 @@ pub struct OffsetEntry {
     pub sources: BTreeMap<String, SourceRange>,
 }
 
+/// The setting of an entry that lists, as JSON, the sinks that the batch was delivered to; absent while a
+/// batch was only planned.
+const SINKS_SETTING: &str = "sinks";
+
+impl OffsetEntry {
+    /// Whether the batch goes to a sink: one that joined after it, when it ran first, gets nothing of it
+    /// when it runs again.
+    pub fn goes_to(&self, sink: &str) -> bool {
+        let listed = self.settings.get(SINKS_SETTING);
+        let listed = listed.and_then(|json| serde_json::from_str::<Vec<String>>(json).ok());
+        listed.is_none_or(|sinks| sinks.iter().any(|name| name == sink))
+    }
+}
+
 /// The entry of the commit log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommitEntry {

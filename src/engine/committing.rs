@@ -208,7 +208,12 @@ impl Pipeline {
                 .iter()
                 .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
                 .collect(),
-            sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
+            sinks: self
+                .sinks
+                .iter()
+                .filter(|s| entry.goes_to(&s.name))
+                .map(|s| s.name.clone())
+                .collect(),
             metrics: Vec::new(),
         }
     }
@@ -236,7 +241,7 @@ impl Pipeline {
             opened.pace.learn(committing.taken, duration, target);
         }
         for sink in &mut self.sinks {
-            sink.is_new = false;
+            sink.is_new &= !committing.entry.goes_to(&sink.name);
         }
         crash_point("after_apply");
         self.shared.publish(

@@ -36,6 +36,18 @@ fn start_store() -> Option<(Process, String)> {
     Some((store, endpoint))
 }
 
+/// What the library needs to know of the store.
+fn store_options(endpoint: &str) -> BTreeMap<String, String> {
+    let options = [
+        ("aws_endpoint_url", endpoint),
+        ("aws_access_key_id", "test"),
+        ("aws_secret_access_key", "test"),
+        ("aws_region", "us-east-1"),
+        ("aws_allow_http", "true"),
+    ];
+    options.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+}
+
 #[test]
 fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
     let Some((_store, endpoint)) = start_store() else {
@@ -129,12 +141,12 @@ fn a_checkpoint_on_s3_is_mended_reset_and_restored() {
             ),
         ] {
             server.terminate();
-            let url = format!("{endpoint}/tidemill/mended/{lost}");
-            let deleted = Command::new("curl")
-                .args(["-s", "-f", "-X", "DELETE", &url])
-                .status()
-                .expect("curl runs");
-            assert!(deleted.success(), "{url}");
+            let options = store_options(&endpoint);
+            CheckpointLocation::store("s3://tidemill/mended", &options)
+                .expect("a store")
+                .delete(&[lost.to_owned()])
+                .await
+                .expect("deleted");
             server.restart();
             assert!(
                 !server.rows(statement).await.is_empty(),
@@ -245,17 +257,10 @@ fn a_checkpoint_on_s3_is_fenced_retained_and_resumed() {
     let Some((_store, endpoint)) = start_store() else {
         return;
     };
-    let options = [
-        ("aws_endpoint_url", endpoint.as_str()),
-        ("aws_access_key_id", "test"),
-        ("aws_secret_access_key", "test"),
-        ("aws_region", "us-east-1"),
-        ("aws_allow_http", "true"),
-    ];
     let clock = ManualClock::at(1_000_000);
     let place = Place {
         location: "s3://tidemill/fencing".to_owned(),
-        options: options.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        options: store_options(&endpoint),
         clock: clock.clone(),
     };
     run(async {

@@ -81,6 +81,10 @@ pub fn diagnose(survey: &Survey, depth: Depth, now_us: i64) -> Vec<PartReport> {
             let statement =
                 mending_statement(&stop, &survey.identity.pipeline_name, &survey.location);
             let error = stop.to_error(&survey.identity.pipeline_name, &survey.location);
+            if matches!(stop, Stop::Foreign { .. } | Stop::NewerFormat(_)) {
+                // Nothing of it may be touched.
+                parts.iter_mut().for_each(|part| part.repair = None);
+            }
             if let Some(part) = parts.iter_mut().find(|part| part.part == part_of(&stop)) {
                 if matches!(part.status, "ok" | "empty" | "warning") {
                     part.status = "damaged";
@@ -278,7 +282,7 @@ fn state(survey: &Survey, depth: Depth) -> PartReport {
         first: runs.iter().map(|run| run.first_batch_id).min(),
         last: runs.iter().map(|run| run.last_batch_id).max(),
         detail,
-        repair: repair(survey).filter(|_| matches!(status, "damaged" | "warning")),
+        repair: repair(survey).filter(|_| status == "damaged"),
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::diagnose::mending_statement;
 use super::rebuild;
 use super::survey::{Entry, Survey, batch_of, source_batch};
-use crate::checkpoint::decide::{Decision, MetadataFact, Stop, state_batch};
+use crate::checkpoint::decide::{Decision, MetadataFact, Plan as ResumePlan, Stop, state_batch};
 use crate::checkpoint::format::{self, FORMAT_VERSION, Metadata, OffsetFile, Unreadable};
 use crate::error::Result;
 use crate::sql::names::quote_identifier;
@@ -30,7 +30,7 @@ pub struct Finding {
     pub statement: Option<String>,
 }
 
-/// A change of files: moved aside first, then written.
+/// A change of files: moved aside first, then written. Neither: opening again is what mends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mend {
     /// Files that move to the archive.
@@ -400,38 +400,26 @@ impl Plan {
     /// What the next opening will do.
     fn verdict(&mut self) {
         match self.survey.verdict() {
-            Decision::Resume(plan) => {
-                let newest = self.survey.newest_commit().map(|c| c.entry.batch_id);
-                let is_state_lost = plan.start < newest
-                    && self
-                        .survey
-                        .newest_commit()
-                        .is_some_and(|commit| self.survey.state_of(commit).damage().is_some());
-                if is_state_lost {
-                    let why = self
-                        .survey
-                        .newest_commit()
-                        .and_then(|commit| self.survey.state_of(commit).damage().map(str::to_owned))
-                        .unwrap_or_default();
-                    let from = plan.start.map_or_else(
-                        || "the beginning".to_owned(),
-                        |start| format!("the state of batch {start}"),
-                    );
-                    self.findings.push(Finding {
-                        part: "state",
-                        finding: format!("{why}."),
-                        action: format!(
-                            "The pipeline starts from {from} and runs {} batches again.",
-                            plan.replay.len()
-                        ),
-                        mend: None,
-                        statement: None,
-                    });
-                }
-            }
+            Decision::Resume(plan) => self.falls_back(&plan),
             Decision::Stop(stop) => self.stopped(&stop),
             Decision::Fresh | Decision::Read(_) => {}
         }
+    }
+
+    /// The newest state cannot be used and an older one leads on: opening again mends it, since the
+    /// batches that run again write it anew.
+    fn falls_back(&mut self, plan: &ResumePlan) {
+        let newest = self.survey.newest_commit();
+        let Some(Entry::Damaged(why)) = newest.map(|commit| self.survey.state_of(commit)) else {
+            return;
+        };
+        let from = plan.start.map_or_else(
+            || "the beginning".to_owned(),
+            |start| format!("the state of batch {start}"),
+        );
+        let batches = plan.replay.len();
+        let action = format!("The pipeline starts from {from} and runs {batches} batches again.");
+        self.found("state", format!("{why}."), &action, Mend::default());
     }
 
     fn stopped(&mut self, stop: &Stop) {

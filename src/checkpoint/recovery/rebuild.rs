@@ -7,12 +7,12 @@
 //!
 //! What the neighbours do not prove is not made up: it is told, and the operator chooses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::survey::{Entry, Survey};
 use crate::checkpoint::decide::MetadataFact;
-use crate::checkpoint::format::{CommitFile, StateReference};
-use crate::checkpoint::{CommitEntry, OffsetEntry};
+use crate::checkpoint::format::{CommitFile, OffsetFile, StateReference};
+use crate::checkpoint::{CommitEntry, OffsetEntry, SINKS_SETTING};
 use crate::connectors::{SourceOffset, SourceRange};
 
 /// Why an entry cannot be made again, as a clause.
@@ -143,11 +143,16 @@ pub fn offsets(survey: &Survey, batch_id: u64) -> Result<OffsetEntry, Unproven> 
     }
     let after = planned(survey, batch_id + 1);
     let earlier = batch_id.checked_sub(1).and_then(|n| planned(survey, n));
-    let settings = match (earlier, after) {
-        (Some(a), Some(b)) if a.settings != b.settings => {
+    let settings = |entry: &OffsetEntry| {
+        let mut settings = entry.settings.clone();
+        settings.remove(SINKS_SETTING);
+        settings
+    };
+    let settings = match (earlier.map(settings), after.map(settings)) {
+        (Some(a), Some(b)) if a != b => {
             return Err("its neighbours ran under different settings".into());
         }
-        (Some(entry), _) | (None, Some(entry)) => entry.settings.clone(),
+        (Some(settings), _) | (None, Some(settings)) => settings,
         (None, None) => BTreeMap::new(),
     };
     let watermark = match (this, earlier, after) {
@@ -283,4 +288,45 @@ pub fn unfilled(commit: &CommitFile, epoch: u64) -> CommitFile {
         },
         ..commit.clone()
     }
+}
+
+/// The entries of committed batches after `from` that do not say yet which sinks they went to, with that
+/// said; why it cannot be, as a clause. The commits tell it, which are about to give way.
+pub fn with_sinks(survey: &Survey, from: Option<u64>) -> Result<Vec<OffsetFile>, Unproven> {
+    let Some(newest) = survey.newest_commit().map(|commit| commit.entry.batch_id) else {
+        return Ok(Vec::new());
+    };
+    let mut changed = Vec::new();
+    for (&batch_id, entry) in survey.offsets.range(..=newest) {
+        let Some(file) = entry.whole().filter(|_| Some(batch_id) > from) else {
+            continue;
+        };
+        if file.entry.settings.contains_key(SINKS_SETTING) {
+            continue;
+        }
+        let sinks: Vec<&String> = sinks_at(survey, batch_id)
+            .ok_or_else(|| format!("nothing tells which sinks batch {batch_id} went to"))?
+            .iter()
+            .collect();
+        let mut file = file.clone();
+        let json = serde_json::json!(sinks).to_string();
+        file.entry.settings.insert(SINKS_SETTING.to_owned(), json);
+        changed.push(file);
+    }
+    Ok(changed)
+}
+
+/// The sinks at a batch: those of its commit, or where it is gone, those that the commits around it agree
+/// on.
+fn sinks_at(survey: &Survey, batch_id: u64) -> Option<&BTreeSet<String>> {
+    if let Some(commit) = commit(survey, batch_id) {
+        return Some(&commit.entry.sinks);
+    }
+    let mut later = survey.commits.range(batch_id + 1..);
+    let later = &later.find_map(|(_, entry)| entry.whole())?.entry.sinks;
+    let agree = match commit_before(survey, batch_id) {
+        Some(before) => before.entry.sinks == *later,
+        None => later.is_empty(),
+    };
+    agree.then_some(later)
 }

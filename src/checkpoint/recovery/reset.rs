@@ -18,7 +18,7 @@ use crate::checkpoint::OffsetEntry;
 use crate::checkpoint::format::{self, FORMAT_VERSION, Metadata, OffsetFile};
 use crate::connectors::{SourceOffset, SourceRange};
 use crate::crash_point::crash_point;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, sqlstate};
 
 /// What was moved aside, and where to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,26 @@ impl Held {
         self.archive_files(survey, paths).await
     }
 
+    /// Writes into the entries of batches that will run again which sinks they went to.
+    pub(super) async fn note_sinks(&self, survey: &Survey, from: Option<u64>) -> Result<()> {
+        let name = self.shared.identity.name();
+        let files = rebuild::with_sinks(survey, from).map_err(|why| {
+            Error::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("batches cannot run again: {why}"),
+            )
+            .hint(format!(
+                "Run RESET CHECKPOINT OF {name} to start again; its sinks get every row anew."
+            ))
+        })?;
+        let files = files.into_iter().map(|file| {
+            let path = format!("offsets/{}", file.entry.batch_id);
+            (path, bytes::Bytes::from(file.encode()))
+        });
+        self.shared.lease.check().await?;
+        self.shared.store.put_all(files.collect()).await
+    }
+
     /// Makes the old state and what stands on it give way to a computation from the sources.
     pub async fn give_up_state(&self, survey: &Survey, rebuild: &Rebuild) -> Result<Archived> {
         let is_kept = |path: &str| match rebuild {
@@ -76,6 +96,9 @@ impl Held {
             let bytes = format::encode_one(&file).into();
             self.shared.lease.check().await?;
             self.shared.store.put_all(vec![(path, bytes)]).await?;
+        }
+        if matches!(rebuild, Rebuild::Replay { .. }) {
+            self.note_sinks(survey, None).await?;
         }
         crash_point("rebuild_unfilled");
         let mut paths: Vec<String> = survey

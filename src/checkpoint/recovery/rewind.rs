@@ -133,6 +133,7 @@ impl Held {
             is_of_state && !kept.contains(*path)
         });
         let mut paths: Vec<String> = paths.cloned().collect();
+        self.note_sinks(survey, Some(batch_id)).await?;
         // The newest commit first: until it is gone nothing has happened.
         paths.sort_by_key(|path| {
             let commit = path

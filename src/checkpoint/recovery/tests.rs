@@ -120,6 +120,13 @@ async fn surveyed(store: &Arc<FaultStore>) -> Survey {
         .unwrap()
 }
 
+/// An entry without what a rebuild or a rewind adds.
+fn without_sinks(entry: &OffsetEntry) -> OffsetEntry {
+    let mut entry = entry.clone();
+    entry.settings.remove("sinks");
+    entry
+}
+
 /// The keys of the state after everything that is to run again has run.
 async fn keys_after_replay(store: &Arc<FaultStore>) -> usize {
     let (checkpoint, resume) = open(store).await.unwrap();
@@ -133,7 +140,7 @@ async fn keys_after_replay(store: &Arc<FaultStore>) -> usize {
     }
     for entry in &point.replay {
         assert_eq!(
-            *entry,
+            without_sinks(entry),
             planned(entry.batch_id),
             "a batch runs as it ran before"
         );

@@ -1,6 +1,6 @@
 //! State that is lost and computed again, and views that are verified.
 
-use super::{Pair, WITHIN, error_of, garble};
+use super::{Pair, WITHIN, error_of, garble, newest};
 use crate::harness::{Server, run};
 
 #[test]
@@ -19,13 +19,46 @@ fn lost_state_is_rebuilt_exactly() {
         let steps = pair.server.rows(&statement).await;
         assert!(steps.iter().any(|row| row[0] == "runs again"), "{steps:?}");
         pair.assert_equal_twin().await;
-        // One flipped byte in the oldest run, which every state stands on.
-        pair.damage(|c| garble(&c.join("state/0.run")));
+        // One flipped byte in every run: no state is left that leads on.
+        pair.damage(|c| {
+            for entry in std::fs::read_dir(c.join("state")).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.extension().is_some_and(|e| e == "run") {
+                    garble(&path);
+                }
+            }
+        });
         pair.wait_for_status("failed").await;
         pair.server.rows(&statement).await;
         pair.assert_equal_twin().await;
         assert_eq!(pair.events("rebuilt").await, 2);
         assert_eq!(pair.part("state").await.0, "ok");
+    });
+}
+
+/// The newest run is damaged under a running pipeline: an older state leads on.
+#[test]
+fn a_damaged_run_is_written_anew_from_an_older_state() {
+    run(async {
+        let mut pair = Pair::start().await;
+        let last = newest(&pair.checkpoint().join("commits"));
+        garble(&pair.checkpoint().join(format!("state/{last}.run")));
+        let statement = "REPAIR CHECKPOINT OF v;".to_owned();
+        assert_eq!(
+            pair.part("state").await,
+            ("damaged".to_owned(), statement.clone())
+        );
+        let mended = pair.server.rows(&statement).await;
+        assert_eq!(
+            (mended[0][0].as_str(), mended[0][3].as_str()),
+            ("state", "mended")
+        );
+        pair.server.execute("FLUSH").await;
+        assert_eq!(pair.part("state").await.0, "ok");
+        pair.assert_equal_twin().await;
+        pair.server.kill();
+        pair.server.restart();
+        pair.assert_equal_twin().await;
     });
 }
 

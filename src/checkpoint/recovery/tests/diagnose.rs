@@ -82,6 +82,14 @@ async fn a_diagnosis_tells_each_part_and_the_statement() {
         assert_eq!(part.repair.as_deref(), Some(statement), "{part:?}");
         crate::sql::parse(statement).unwrap();
     }
+    // Another's checkpoint is not to be mended.
+    let store = six_batches().await;
+    let other = crate::checkpoint::tests::metadata(uuid::Uuid::from_u128(5));
+    store.tamper("metadata", |bytes| *bytes = other);
+    store.tamper("offsets/3", |bytes| garble(bytes));
+    let survey = surveyed(&store).await;
+    assert_eq!(part(&survey, "metadata").status, "foreign");
+    assert_eq!(part(&survey, "offsets").repair, None);
     // One flipped byte of a run is seen, and an older state leads on.
     let store = six_batches().await;
     store.tamper("state/5.run", |bytes| garble(bytes));
