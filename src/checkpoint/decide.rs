@@ -13,12 +13,10 @@ use uuid::Uuid;
 use super::format::{CommitFile, FORMAT_VERSION, Metadata, RunInfo, Unreadable};
 use super::merge::is_same_run;
 use crate::error::{Error, ErrorKind, sqlstate};
+use crate::sql::names::{quote_identifier, quote_literal};
 
 /// What is wrong with a file that is not there.
 const MISSING: &str = "the file is missing";
-
-/// The number of a pipeline's first batch.
-const FIRST_BATCH: u64 = 0;
 
 /// A file of the listing.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +59,16 @@ pub struct Facts {
     pub has_other_files: bool,
     /// Newest batch that a run or a manifest names.
     pub newest_state: Option<u64>,
+}
+
+impl Facts {
+    /// The number of the checkpoint's first batch; not 0 where it was begun anew.
+    fn first_batch(&self) -> u64 {
+        match &self.metadata {
+            MetadataFact::Whole(metadata) => metadata.first_batch_id,
+            MetadataFact::Missing | MetadataFact::Unreadable(_) => 0,
+        }
+    }
 }
 
 /// A part that must be read before there is an answer.
@@ -123,11 +131,20 @@ pub enum Stop {
     OffsetsDamaged { batch_id: u64, why: String },
     /// There were commits, none is left, and the offset log does not begin with the first batch.
     CommitsLost {
+        first_batch: u64,
         oldest_offsets: Option<u64>,
         newest_state: Option<u64>,
     },
     /// No batch has a whole state from which the offset log leads on.
     StateLost { newest_commit: u64, why: String },
+}
+
+/// The last batch that a file of the state is of: `state/N.run`, `state/N1-N2.run` (each with what
+/// may follow the number), `state/N.manifest`.
+pub fn state_batch(path: &str) -> Option<u64> {
+    let name = path.strip_prefix("state/")?;
+    let stem = name.split('.').next()?;
+    stem.rsplit('-').next()?.parse().ok()
 }
 
 /// Decides where to resume.
@@ -192,12 +209,14 @@ fn check_commits(facts: &Facts) -> Option<Stop> {
     if !facts.commits.is_empty() {
         return None;
     }
+    let first_batch = facts.first_batch();
     let oldest_offsets = facts.offsets.keys().next().copied();
-    let is_from_first = oldest_offsets.is_none_or(|oldest| oldest == FIRST_BATCH);
+    let is_from_first = oldest_offsets.is_none_or(|oldest| oldest == first_batch);
     let is_state_told = facts
         .newest_state
-        .is_none_or(|state| state == FIRST_BATCH || Some(state) <= newest(&facts.offsets));
+        .is_none_or(|state| state == first_batch || Some(state) <= newest(&facts.offsets));
     (!(is_from_first && is_state_told)).then_some(Stop::CommitsLost {
+        first_batch,
         oldest_offsets,
         newest_state: facts.newest_state,
     })
@@ -250,12 +269,14 @@ fn settle_newest(facts: &Facts) -> Result<Tail, Decision> {
         return Err(Decision::Read(unread));
     }
     let newest_offsets = newest(&facts.offsets);
+    let first_batch = facts.first_batch();
     for (&batch_id, fact) in facts.offsets.range(from..) {
         let Fact::Damaged(why) = fact else { continue };
         let was_committed = facts.commits.contains_key(&batch_id)
             || facts.catalog_batch.is_some_and(|known| batch_id <= known)
-            // With all commits lost nobody knows any more.
-            || (facts.commits.is_empty() && batch_id > FIRST_BATCH);
+            // With all commits lost nobody knows any more; and where a checkpoint was begun anew, only
+            // its first entry tells the positions to begin at.
+            || (facts.commits.is_empty() && (batch_id > first_batch || first_batch > 0));
         if was_committed || Some(batch_id) != newest_offsets {
             return Err(Decision::Stop(Stop::OffsetsDamaged {
                 batch_id,
@@ -295,7 +316,7 @@ fn find_start(facts: &Facts, mut tail: Tail) -> Decision {
     let mut lost: Option<String> = None;
     let first_batch = match tail.newest_commit.and_then(|n| facts.commits.get(&n)) {
         Some(Fact::Whole(commit)) => commit.first_batch_id,
-        _ => FIRST_BATCH,
+        _ => facts.first_batch(),
     };
     let candidates = tail.newest_commit.into_iter().chain(
         facts
@@ -340,7 +361,7 @@ fn find_start(facts: &Facts, mut tail: Tail) -> Decision {
     if tail.newest_commit.is_none()
         && let Some(newest_commit) = newest(&facts.commits)
         && (facts.commits.len() > 1
-            || newest_commit != FIRST_BATCH
+            || newest_commit != facts.first_batch()
             || !facts.offsets.contains_key(&newest_commit))
     {
         return Decision::Stop(Stop::StateLost {
@@ -422,9 +443,10 @@ fn offsets_damaged(batch_id: u64, why: &str) -> Decision {
 impl Stop {
     /// The error that the pipeline shows, with the statement that mends it.
     pub fn to_error(&self, pipeline: &str, location: &str) -> Error {
+        let name = quote_identifier(pipeline);
         let restore = format!(
-            "Run RESTORE CHECKPOINT OF {pipeline} FROM '…' with a backup, or RESET CHECKPOINT OF \
-             {pipeline} to start again."
+            "Run RESTORE CHECKPOINT OF {name} FROM '…' with a backup, or RESET CHECKPOINT OF \
+             {name} to start again."
         );
         match self {
             Stop::Missing { catalog_batch } => {
@@ -451,8 +473,9 @@ impl Stop {
             })
             .hint(match newest_batch {
                 Some(newest) => format!(
-                    "Run RESTORE CHECKPOINT OF {pipeline} FROM '{location}' AT BATCH {newest} to \
-                     accept it, or RESET CHECKPOINT OF {pipeline} to start again."
+                    "Run RESTORE CHECKPOINT OF {name} FROM {} AT BATCH {newest} to accept it, or \
+                     RESET CHECKPOINT OF {name} to start again.",
+                    quote_literal(location)
                 ),
                 None => restore,
             }),
@@ -464,35 +487,36 @@ impl Stop {
             ))
             .detail(format!("It is of pipeline \"{other}\" with id {id}."))
             .hint(format!(
-                "Give {pipeline} a location of its own with ALTER … SET (checkpoint_location = \
-                 '…'), or run RESET CHECKPOINT OF {pipeline}."
+                "Give it a location of its own with ALTER PIPELINE {name} SET \
+                 (checkpoint_location = '…'), then run RESET CHECKPOINT OF {name}."
             )),
             Stop::MetadataMissing => Error::damaged(format!(
                 "checkpoint of pipeline \"{pipeline}\" cannot be used: \"{location}/metadata\": the \
                  file is missing"
             ))
             .detail("Other files of the checkpoint are there.")
-            .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}.")),
+            .hint(format!("Run REPAIR CHECKPOINT OF {name}.")),
             Stop::MetadataDamaged(why) => Error::damaged(format!(
                 "checkpoint of pipeline \"{pipeline}\" cannot be used: \"{location}/metadata\": {why}"
             ))
             .detail("The other files of the checkpoint were not read.")
-            .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}.")),
+            .hint(format!("Run REPAIR CHECKPOINT OF {name}.")),
             Stop::NewerFormat(version) => newer_format(location, version),
             Stop::OffsetsDamaged { batch_id, why } => Error::damaged(format!(
                 "offset entry of batch {batch_id} of pipeline \"{pipeline}\" cannot be used: \
                  \"{location}/offsets/{batch_id}\": {why}"
             ))
             .detail("It is what says which rows the batch took in.")
-            .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}.")),
+            .hint(format!("Run REPAIR CHECKPOINT OF {name}.")),
             Stop::CommitsLost {
+                first_batch,
                 oldest_offsets,
                 newest_state,
             } => Error::damaged(format!(
                 "commit entries of pipeline \"{pipeline}\" are missing: \"{location}/commits\" is empty"
             ))
             .detail(match (oldest_offsets, newest_state) {
-                (Some(oldest), _) if *oldest > FIRST_BATCH => format!(
+                (Some(oldest), _) if oldest > first_batch => format!(
                     "The oldest entry of \"{location}/offsets\" is of batch {oldest}: batches \
                      before it were committed, and cannot be run again."
                 ),
@@ -501,7 +525,7 @@ impl Stop {
                 ),
                 _ => "Batches were committed before.".to_owned(),
             })
-            .hint(format!("Run REPAIR CHECKPOINT OF {pipeline}. If that does not help: {restore}")),
+            .hint(format!("Run REPAIR CHECKPOINT OF {name}. If that does not help: {restore}")),
             Stop::StateLost { newest_commit, why } => Error::damaged(format!(
                 "state of pipeline \"{pipeline}\" at batch {newest_commit} cannot be used: {why}"
             ))
@@ -509,7 +533,7 @@ impl Stop {
                 "The checkpoint lies at \"{location}\". The offset log does not lead on from an \
                  older batch."
             ))
-            .hint(format!("Run REBUILD STATE OF {pipeline}.")),
+            .hint(format!("Run REBUILD STATE OF {name}.")),
         }
     }
 }

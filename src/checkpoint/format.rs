@@ -26,6 +26,17 @@ pub enum Unreadable {
     Damaged(String),
 }
 
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unreadable::NewerVersion(version) => {
+                write!(f, "it was written by a newer version ({version})")
+            }
+            Unreadable::Damaged(why) => f.write_str(why),
+        }
+    }
+}
+
 impl Unreadable {
     fn damaged(why: impl Into<String>) -> Self {
         Unreadable::Damaged(why.into())
@@ -45,6 +56,14 @@ pub struct Metadata {
     pub fingerprint: String,
     /// Microseconds since the epoch.
     pub created_at_us: i64,
+    /// The number of its first batch; 0 unless it was begun anew in the place of another.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_batch_id: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls gets a reference
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Which state a commit stands on.

@@ -177,8 +177,8 @@ impl HeldLease {
             ),
         )
         .hint(
-            "Put the folder back and start the pipeline with START PIPELINE; without it, use RESTORE \
-             CHECKPOINT with a backup, or RESET CHECKPOINT to start again.",
+            "Put the folder back and start the pipeline. Without it, DIAGNOSE tells which statement \
+             helps.",
         )
     }
 
@@ -206,7 +206,8 @@ impl Drop for HeldLease {
     }
 }
 
-fn describe(lease: &Lease) -> String {
+/// Who holds it, and since when.
+pub(super) fn describe(lease: &Lease) -> String {
     let since = chrono::DateTime::from_timestamp_micros(lease.acquired_at_us)
         .map_or_else(String::new, |at| {
             format!(" since {}", at.format("%Y-%m-%d %H:%M:%S UTC"))

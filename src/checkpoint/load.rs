@@ -178,10 +178,7 @@ pub(super) fn damaged_run(shared: &Shared, info: &RunInfo, why: &str) -> Error {
         "{RUN_UNUSABLE}\"{location}/state/{}\": {why}",
         info.file
     ))
-    .hint(format!(
-        "Run REBUILD STATE OF {}.",
-        shared.identity.pipeline_name
-    ))
+    .hint(format!("Run REBUILD STATE OF {}.", shared.identity.name()))
 }
 
 /// Reads and checks a run file.

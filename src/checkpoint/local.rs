@@ -436,6 +436,32 @@ impl Inner {
     }
 }
 
+/// Room on a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What may still be written.
+    pub free_bytes: u64,
+    /// The whole disk.
+    pub total_bytes: u64,
+}
+
+/// The room on the disk that holds a folder; `None` where there is no such folder.
+pub fn room_at(folder: &str) -> Option<Room> {
+    let path = std::ffi::CString::new(folder).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path is a valid C string and the result is large enough; both live over the call.
+    let result = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so it has filled the result.
+    let found = unsafe { found.assume_init() };
+    Some(Room {
+        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+        total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+    })
+}
+
 /// Where what is archived of a folder goes.
 pub(super) fn archive_root(root: &Path) -> PathBuf {
     let mut path = root.as_os_str().to_owned();

@@ -45,6 +45,13 @@ pub struct Identity {
     pub fingerprint: String,
 }
 
+impl Identity {
+    /// The pipeline's name as statements write it.
+    pub(super) fn name(&self) -> String {
+        crate::sql::names::quote_identifier(&self.pipeline_name)
+    }
+}
+
 /// What else is known of the checkpoint before it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expectation {
@@ -245,7 +252,7 @@ impl Shared {
             Unreadable::NewerVersion(version) => decide::newer_format(&location, &version),
             Unreadable::Damaged(why) => {
                 Error::damaged(format!("checkpoint file \"{location}/{path}\": {why}")).hint(
-                    format!("Run REPAIR CHECKPOINT OF {}.", self.identity.pipeline_name),
+                    format!("Run REPAIR CHECKPOINT OF {}.", self.identity.name()),
                 )
             }
         }
@@ -256,6 +263,11 @@ impl Checkpoint {
     /// The location, for people; without credentials.
     pub fn location(&self) -> String {
         self.shared.store.describe()
+    }
+
+    /// The number of its first batch.
+    pub fn first_batch_id(&self) -> u64 {
+        self.shared.state.lock().first_batch.unwrap_or_default()
     }
 
     /// The pipeline that it belongs to.
@@ -543,7 +555,8 @@ impl Checkpoint {
         self.wait_until_idle().await;
     }
 
-    async fn wait_until_idle(&self) {
+    /// Waits for merges and retention that go on beside the batches.
+    pub async fn wait_until_idle(&self) {
         let is_busy = || {
             let shared = &self.shared;
             [&shared.merging, &shared.retaining, &shared.beside]
@@ -579,7 +592,7 @@ impl Checkpoint {
     }
 }
 
-pub(super) fn archive_label(clock: &ClockRef) -> String {
+pub(crate) fn archive_label(clock: &ClockRef) -> String {
     chrono::DateTime::from_timestamp_micros(clock.now_us()).map_or_else(
         || "0".to_owned(),
         |at| at.format("%Y%m%dT%H%M%S%.6fZ").to_string(),

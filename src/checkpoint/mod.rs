@@ -29,11 +29,13 @@ pub mod location;
 mod merge;
 pub mod object;
 mod open;
+pub mod recovery;
 pub mod relocate;
 mod retain;
 mod source_log;
 
 pub use load::{LoadedRun, RunLoader};
+pub(crate) use location::archive_label;
 pub use location::{
     Checkpoint, CheckpointStats, Expectation, Identity, PendingState, Resume, ResumePoint,
 };
@@ -61,6 +63,20 @@ pub struct OffsetEntry {
     pub settings: BTreeMap<String, String>,
     /// Exact range of each source, by source name; a source with nothing new is absent.
     pub sources: BTreeMap<String, SourceRange>,
+}
+
+/// The setting of an entry that lists, as JSON, the sinks that the batch was delivered to; absent while a
+/// batch was only planned.
+const SINKS_SETTING: &str = "sinks";
+
+impl OffsetEntry {
+    /// Whether the batch goes to a sink: one that joined after it, when it ran first, gets nothing of it
+    /// when it runs again.
+    pub fn goes_to(&self, sink: &str) -> bool {
+        let listed = self.settings.get(SINKS_SETTING);
+        let listed = listed.and_then(|json| serde_json::from_str::<Vec<String>>(json).ok());
+        listed.is_none_or(|sinks| sinks.iter().any(|name| name == sink))
+    }
 }
 
 /// The entry of the commit log.

@@ -170,7 +170,7 @@ impl Gathered {
                 has_other_files: files.iter().any(is_other),
                 newest_state: files
                     .iter()
-                    .filter_map(|blob| state_batch(&blob.path))
+                    .filter_map(|blob| decide::state_batch(&blob.path))
                     .max(),
             },
             files: files
@@ -189,14 +189,6 @@ fn unread<T>(files: &[BlobInfo], folder: &str) -> BTreeMap<u64, Fact<T>> {
         .filter_map(|blob| blob.path.strip_prefix(folder)?.parse().ok())
         .map(|batch_id| (batch_id, Fact::Unread))
         .collect()
-}
-
-/// The last batch that a file of the state is of: `state/N.run`, `state/N1-N2.run` (each with what
-/// may follow the number), `state/N.manifest`.
-fn state_batch(path: &str) -> Option<u64> {
-    let name = path.strip_prefix("state/")?;
-    let stem = name.split('.').next()?;
-    stem.rsplit('-').next()?.parse().ok()
 }
 
 /// What reading a part gave.
@@ -233,6 +225,7 @@ impl Checkpoint {
             format_version: FORMAT_VERSION,
             fingerprint: identity.fingerprint.clone(),
             created_at_us: self.shared.clock.now_us(),
+            first_batch_id: 0,
         };
         let bytes = metadata.encode();
         let size = bytes.len() as u64;

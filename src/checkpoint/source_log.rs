@@ -81,7 +81,7 @@ impl CheckpointSourceLog {
         ))
         .hint(format!(
             "Run REPAIR CHECKPOINT OF {}.",
-            self.shared.identity.pipeline_name
+            self.shared.identity.name()
         ))
     }
 

@@ -36,6 +36,7 @@ pub(super) fn metadata(id: Uuid) -> Vec<u8> {
         format_version: 1,
         fingerprint: String::new(),
         created_at_us: 0,
+        first_batch_id: 0,
     };
     metadata.encode()
 }
@@ -79,6 +80,7 @@ fn sample_files() -> Vec<(Vec<u8>, Decode)> {
         format_version: 1,
         fingerprint: "f".into(),
         created_at_us: 5,
+        first_batch_id: 0,
     };
     let offsets = OffsetFile {
         pipeline_id: Uuid::from_u128(1),
@@ -247,10 +249,17 @@ pub(super) async fn open_at(
 pub(super) async fn commit_batch(checkpoint: &Checkpoint, batch_id: u64, run: &Run) -> Result<()> {
     let entry = entry_of(batch_id, batch_id, batch_id + 1);
     checkpoint.write_offsets(&entry).await?;
-    let state = PendingState::encode(batch_id, run);
-    checkpoint
-        .commit_batch(Some(&state), &commit_of(&entry))
-        .await
+    commit_batch_as(checkpoint, &commit_of(&entry), run).await
+}
+
+/// Commits a batch that was planned.
+pub(super) async fn commit_batch_as(
+    checkpoint: &Checkpoint,
+    commit: &CommitEntry,
+    run: &Run,
+) -> Result<()> {
+    let state = PendingState::encode(commit.batch_id, run);
+    checkpoint.commit_batch(Some(&state), commit).await
 }
 
 pub(super) async fn load_keys(

@@ -81,6 +81,7 @@ async fn damage_stops_the_pipeline_and_names_the_statement() {
         format_version: 1,
         fingerprint: String::new(),
         created_at_us: 0,
+        first_batch_id: 0,
     };
     store.tamper("metadata", |bytes| *bytes = other.encode());
     let error = expect_stop(&store, Some(2), "RESET CHECKPOINT OF p").await;

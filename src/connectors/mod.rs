@@ -29,7 +29,7 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
 use crate::dataflow::change::ChangeBatch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use self::open::unknown_metadata;
 pub use self::open::{ConnectorEnvironment, SinkInput, open_sink, open_source};
@@ -59,6 +59,19 @@ pub struct ReadLimits {
     pub max_files: Option<u64>,
     /// `max_bytes_per_trigger`
     pub max_bytes: Option<u64>,
+}
+
+/// Where a pipeline that begins anew is to start in a source.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StartAt {
+    /// With the first row that is there.
+    Earliest,
+    /// With what comes next.
+    Latest,
+    /// With what is of this time or later; microseconds since the epoch.
+    Timestamp(i64),
+    /// At this position, in the source's own form.
+    Offsets(serde_json::Value),
 }
 
 /// What is left in a source beyond a position.
@@ -150,6 +163,31 @@ pub trait Source: Send + Sync {
 
     /// Where a new pipeline starts; asked once, then fixed in the offset log.
     async fn initial_offset(&self) -> Result<SourceOffset>;
+
+    /// Where a pipeline that begins anew starts. A source with a [`SourceLog`] writes what the position
+    /// stands for as the entry of `batch_id`.
+    async fn position_at(&self, _batch_id: u64, at: &StartAt) -> Result<SourceOffset> {
+        match at {
+            StartAt::Earliest => self.initial_offset().await,
+            StartAt::Latest => self.latest_offset().await,
+            StartAt::Offsets(offset) => {
+                let offset = SourceOffset(offset.clone());
+                self.check_position(&offset).await?;
+                Ok(offset)
+            }
+            StartAt::Timestamp(_) => Err(Error::unsupported(format!(
+                "{} cannot be started at a time",
+                self.description()
+            ))
+            .detail("Its rows have no time of their own.")
+            .hint("Say FROM EARLIEST, FROM LATEST or FROM OFFSETS '{…}'.")),
+        }
+    }
+
+    /// Whether a range that was read once can still be read whole; an error that says what is gone.
+    async fn check_range(&self, range: &SourceRange) -> Result<()> {
+        self.check_position(&range.end).await
+    }
 
     /// The position after everything that is there now. An error of kind `Transient` means the
     /// source cannot be reached: the engine waits and asks again.

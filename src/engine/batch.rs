@@ -290,7 +290,7 @@ impl Pipeline {
             replayed,
         };
         let nothing = Vec::new();
-        for sink in &mut self.sinks {
+        for sink in self.sinks.iter_mut().filter(|s| entry.goes_to(&s.name)) {
             let changes = result.view_changes.get(&sink.view).unwrap_or(&nothing);
             let mut whole;
             let changes = if sink.is_new && !opened.unfilled.contains(&sink.view) {

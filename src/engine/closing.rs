@@ -54,7 +54,7 @@ impl Pipeline {
     }
 
     /// Closes the checkpoint that was let go of, or archives it, within [`STORE_PATIENCE`].
-    async fn let_go_of_store(&mut self, archive: bool) -> Result<()> {
+    pub(super) async fn let_go_of_store(&mut self, archive: bool) -> Result<()> {
         let Some(checkpoint) = self.closing.take() else {
             return Ok(());
         };

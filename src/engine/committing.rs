@@ -210,7 +210,12 @@ impl Pipeline {
                 .iter()
                 .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
                 .collect(),
-            sinks: self.sinks.iter().map(|s| s.name.clone()).collect(),
+            sinks: self
+                .sinks
+                .iter()
+                .filter(|s| entry.goes_to(&s.name))
+                .map(|s| s.name.clone())
+                .collect(),
             metrics: Vec::new(),
         }
     }
@@ -238,7 +243,7 @@ impl Pipeline {
             opened.pace.learn(committing.taken, duration, target);
         }
         for sink in &mut self.sinks {
-            sink.is_new = false;
+            sink.is_new &= !committing.entry.goes_to(&sink.name);
         }
         crash_point("after_apply");
         self.shared.publish(
@@ -280,7 +285,7 @@ impl Pipeline {
                 .iter()
                 .any(|slot| slot.backlog.rows.or(slot.backlog.bytes).unwrap_or(0) > 0);
         outcome == BatchOutcome::Committed
-            && opened.newest_commit > Some(0)
+            && opened.newest_commit > Some(opened.first_batch)
             && opened.fills.is_empty()
             && has_more
             && self.is_trigger_due()

@@ -16,6 +16,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The same when the pipeline is dropped: what the batch would commit goes with it.
 const DROP_GRACE: Duration = Duration::from_millis(500);
 
+/// The same for a statement that needs the checkpoint: the batch runs again afterwards.
+const RECOVERY_GRACE: Duration = Duration::from_secs(5);
+
 /// What became of something that commands may interrupt.
 pub(super) enum Interrupted<T> {
     Done(T),
@@ -26,6 +29,7 @@ pub(super) enum Interrupted<T> {
 fn grace(command: &Command) -> Option<Duration> {
     match command {
         Command::Stop(within, _) => Some(*within),
+        Command::Recover(work, _) if !work.only_looks() => Some(RECOVERY_GRACE),
         Command::Shutdown(true, _) => Some(DROP_GRACE),
         Command::Shutdown(false, _) => Some(SHUTDOWN_GRACE),
         _ => None,

@@ -10,6 +10,7 @@ mod board;
 mod closing;
 mod committing;
 pub mod decide;
+mod diagnosing;
 mod feeding;
 mod intake;
 mod interrupt;
@@ -21,6 +22,9 @@ mod pipeline;
 mod planning;
 mod read;
 mod receivers;
+pub mod recovery;
+mod resetting;
+mod restoring;
 mod settings;
 mod shared;
 mod sinks;
@@ -28,6 +32,7 @@ mod stall;
 pub mod status;
 mod subscribe;
 mod telling;
+mod verifying;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,6 +52,7 @@ use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
 use crate::dataflow::plan::ViewPlan;
+pub use diagnosing::CheckpointDiagnosis;
 use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 pub use planning::row_policy;
@@ -54,9 +60,11 @@ use planning::{ViewRegistry, plan_object, unknown};
 pub(crate) use planning::{sink_query, versioned_name};
 pub use read::ReadContext;
 use receivers::Receivers;
+pub use restoring::Backup;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
 pub use subscribe::{SubscribeFrom, Subscription};
+pub use verifying::Verification;
 
 /// All pipelines of a database. Cheap to clone.
 #[derive(Clone)]
@@ -94,6 +102,7 @@ impl Engine {
                 parts,
             }),
         };
+        verifying::clean(&engine.inner.parts);
         let objects = engine.inner.parts.definitions.objects();
         let mut members: HashMap<String, (Vec<CatalogObject>, Vec<CatalogObject>)> = HashMap::new();
         for object in &objects {

@@ -54,6 +54,8 @@ pub(super) struct Opened {
     pub state: Arc<StateStore>,
     pub slots: Vec<SourceSlot>,
     pub last_commit: Option<u64>,
+    /// The number of the checkpoint's first batch.
+    pub first_batch: u64,
     /// Planned batches that are to run exactly so: one that did not commit, and after a fall-back to
     /// an older state all since.
     pub replay: VecDeque<OffsetEntry>,
@@ -79,7 +81,7 @@ pub(super) struct Opened {
 
 impl Opened {
     pub fn next_batch_id(&self) -> u64 {
-        self.last_commit.map_or(0, |n| n + 1)
+        self.last_commit.map_or(self.first_batch, |n| n + 1)
     }
 
     /// Every source's position once `entry` is committed.
@@ -188,6 +190,7 @@ impl Pipeline {
         self.views = views;
         self.opened = Some(Opened {
             dataflow: Some(Mutex::new(dataflow)),
+            first_batch: checkpoint.first_batch_id(),
             checkpoint,
             state: Arc::clone(&state),
             slots: Vec::new(),

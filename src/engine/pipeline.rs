@@ -473,6 +473,11 @@ impl Pipeline {
                 }
                 reply.send(Ok(())).ok();
             }
+            Command::Recover(work, reply) => {
+                let answer = self.recover(&work, phase).await;
+                self.refresh_board();
+                reply.send(answer).ok();
+            }
             // It came between batches: the pipeline got on by itself.
             Command::Stalled => {}
             Command::AddView(add, reply) => {

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use super::CommittedChanges;
+use super::recovery::{Recovered, Recovery};
 use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
 };
@@ -42,6 +43,8 @@ pub(super) enum Command {
     Reopen(Reply),
     /// Reading shows no life: the batch is given up and the sources are opened again.
     Stalled,
+    /// A statement that needs the checkpoint to itself.
+    Recover(Box<Recovery>, oneshot::Sender<Result<Recovered>>),
     /// Ends the task; true: the checkpoint goes to the archive.
     Shutdown(bool, Reply),
 }
@@ -214,7 +217,10 @@ impl PipelineShared {
     }
 
     /// Sends a command and waits for its answer.
-    pub async fn ask(&self, command: impl FnOnce(Reply) -> Command) -> Result<()> {
+    pub async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
+    ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let gone = || Error::internal(format!("pipeline \"{}\" has ended", self.name));
         self.commands.send(command(reply)).map_err(|_| gone())?;

@@ -84,8 +84,8 @@ impl KnownEnd {
             )
             .hint(format!(
                 "Put the files of the folder log back from a backup of the same moment, or restore \
-                 the whole data directory. To go on without the lost rows, delete {}; views that \
-                 took them in then need RESET CHECKPOINT.",
+                 the whole data directory. To go on without the lost rows, delete {}; pipelines \
+                 that took them in then stop, each with the statement that helps.",
                 note.display()
             )))
     }

@@ -44,7 +44,7 @@ pub fn lost_rows(end: LogPosition, position: LogPosition) -> Error {
     .detail("The log is the only copy of the rows of tables and of streams without a connector.")
     .hint(
         "Stop the server and put the files of log back from a backup of the same moment. To go on \
-         without the lost rows, run RESET CHECKPOINT OF every pipeline that stopped with this \
+         without the lost rows, run RESET CHECKPOINT OF p for every pipeline p that stopped with this \
          error, then start the server again.",
     )
 }

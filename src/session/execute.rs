@@ -100,6 +100,7 @@ impl Session {
             Statement::Refresh(view) => self.refresh(view).await,
             Statement::Flush => self.flush().await,
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
+            Statement::Recovery(recovery) => Box::pin(self.recover(recovery)).await,
             Statement::ExplainMaterializedView { name, analyze } => {
                 self.explain_view(name, *analyze).await
             }
@@ -195,6 +196,7 @@ fn writes(statement: &Statement) -> Option<&'static str> {
         | Statement::AlterRelation { .. }
         | Statement::Rename { .. } => "ALTER",
         Statement::Comment { .. } => "COMMENT",
+        Statement::Recovery(recovery) if recovery.changes() => recovery.tag(),
         _ => return None,
     })
 }

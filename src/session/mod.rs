@@ -3,6 +3,7 @@
 //! The Postgres server and the library are both clients of [`Session`]. It plans and runs
 //! statements; how results are written to a wire is not its concern.
 
+mod advice;
 pub(crate) mod binding;
 mod block;
 mod context;
@@ -17,6 +18,7 @@ mod parameters;
 mod planning;
 mod prepared;
 mod query;
+mod recovery;
 mod relations;
 mod rows;
 mod rowset;

@@ -25,6 +25,7 @@ pub(super) fn concerns_committed(statement: &Statement) -> bool {
             | Statement::Refresh(_)
             | Statement::Flush
             | Statement::Wait(..)
+            | Statement::Recovery(_)
     )
 }
 

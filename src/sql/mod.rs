@@ -24,6 +24,7 @@ pub mod options;
 mod parse;
 mod planner;
 mod push_down;
+pub mod recovery;
 pub mod render;
 pub mod rewrite;
 mod row_numbers;

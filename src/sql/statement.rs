@@ -12,6 +12,7 @@ use crate::catalog::definition::{
     ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
 };
 
+use super::recovery::RecoveryStatement;
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
 
@@ -121,6 +122,8 @@ pub enum Statement {
     Wait(String, Option<Duration>),
     /// `SUBSCRIBE TO v [WITH (SNAPSHOT, PROGRESS)] [AFTER BATCH n]`
     Subscribe(Subscribe),
+    /// `DIAGNOSE CHECKPOINT OF p` and the other statements of recovery
+    Recovery(RecoveryStatement),
     /// `EXPLAIN [ANALYZE] MATERIALIZED VIEW v`
     ExplainMaterializedView {
         /// name

@@ -13,6 +13,7 @@ mod kill;
 mod oracle;
 mod psql;
 mod random;
+mod recovery;
 mod s3;
 mod slt;
 #[path = "../../src/soak.rs"]

@@ -36,6 +36,18 @@ fn start_store() -> Option<(Process, String)> {
     Some((store, endpoint))
 }
 
+/// What the library needs to know of the store.
+fn store_options(endpoint: &str) -> BTreeMap<String, String> {
+    let options = [
+        ("aws_endpoint_url", endpoint),
+        ("aws_access_key_id", "test"),
+        ("aws_secret_access_key", "test"),
+        ("aws_region", "us-east-1"),
+        ("aws_allow_http", "true"),
+    ];
+    options.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+}
+
 #[test]
 fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
     let Some((_store, endpoint)) = start_store() else {
@@ -82,6 +94,70 @@ fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
         assert_eq!(before, after);
         server.execute("INSERT INTO s VALUES (7, 1); FLUSH").await;
         assert_eq!(server.value("SELECT n FROM sums WHERE k = 7").await, "51");
+    });
+}
+
+/// The statements of recovery on a store: damage made by its own requests, mended, equal to the rows.
+#[test]
+fn a_checkpoint_on_s3_is_mended_reset_and_restored() {
+    let Some((_store, endpoint)) = start_store() else {
+        return;
+    };
+    run(async {
+        let environment = [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ALLOW_HTTP", "true"),
+        ];
+        let mut server = Server::start_with(&[], &environment);
+        server
+            .execute(
+                "CREATE STREAM s (k BIGINT, v BIGINT); INSERT INTO s VALUES (1, 1);
+                 CREATE MATERIALIZED VIEW sums WITH (checkpoint_location = 's3://tidemill/mended') AS
+                   SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
+            )
+            .await;
+        for i in 0..5 {
+            let sql = format!("INSERT INTO s VALUES ({i}, {i}), (7, {i}); FLUSH");
+            server.execute(&sql).await;
+        }
+        let expected = server
+            .rows("SELECT k, count(*), sum(v) FROM s GROUP BY k ORDER BY k")
+            .await;
+        let view = "SELECT * FROM sums ORDER BY k";
+        assert_eq!(server.rows(view).await, expected);
+        let backup = "BACKUP CHECKPOINT OF sums TO 's3://tidemill/backup'";
+        assert_eq!(server.rows(backup).await[0][1], "s3://tidemill/backup");
+        for (lost, statement) in [
+            ("metadata", "REPAIR CHECKPOINT OF sums"),
+            ("state/0.manifest", "REBUILD STATE OF sums"),
+            ("commits/2", "REPAIR CHECKPOINT OF sums"),
+            ("metadata", "RESET CHECKPOINT OF sums FROM EARLIEST"),
+            (
+                "metadata",
+                "RESTORE CHECKPOINT OF sums FROM 's3://tidemill/backup'",
+            ),
+        ] {
+            server.terminate();
+            let options = store_options(&endpoint);
+            CheckpointLocation::store("s3://tidemill/mended", &options)
+                .expect("a store")
+                .delete(&[lost.to_owned()])
+                .await
+                .expect("deleted");
+            server.restart();
+            assert!(
+                !server.rows(statement).await.is_empty(),
+                "{lost}: {statement}"
+            );
+            server.execute("FLUSH").await;
+            assert_eq!(server.rows(view).await, expected, "{lost}: {statement}");
+            for row in server.rows("DIAGNOSE CHECKPOINT OF sums").await {
+                assert_eq!(row[6], "NULL", "{lost}: {statement}: {row:?}");
+            }
+        }
     });
 }
 
@@ -181,17 +257,10 @@ fn a_checkpoint_on_s3_is_fenced_retained_and_resumed() {
     let Some((_store, endpoint)) = start_store() else {
         return;
     };
-    let options = [
-        ("aws_endpoint_url", endpoint.as_str()),
-        ("aws_access_key_id", "test"),
-        ("aws_secret_access_key", "test"),
-        ("aws_region", "us-east-1"),
-        ("aws_allow_http", "true"),
-    ];
     let clock = ManualClock::at(1_000_000);
     let place = Place {
         location: "s3://tidemill/fencing".to_owned(),
-        options: options.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        options: store_options(&endpoint),
         clock: clock.clone(),
     };
     run(async {

@@ -217,3 +217,23 @@ pub(super) fn expectations_log(
         .count("num_dropped_rows", |r| r.num_dropped_rows)
         .finish()
 }
+
+/// Backups are told by their events.
+pub(super) fn backups(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
+    let mut events: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    events.retain(|event| event.kind == "backed up");
+    fn text<'a>(event: &'a EventRow, name: &str) -> Option<&'a str> {
+        event.detail.get(name)?.as_str()
+    }
+    let count = |event: &EventRow, name: &str| event.detail.get(name)?.as_u64();
+    Columns::of(&events)
+        .text("id", |e| text(e, "id"))
+        .text("pipeline", |e| e.object_name.as_str())
+        .time("backed_up_at", |e| e.event_at)
+        .text("location", |e| text(e, "location"))
+        .count("batch_id", move |e| count(e, "batch_id"))
+        .count("bytes", move |e| count(e, "bytes"))
+        .count("files", move |e| count(e, "files"))
+        .text("checksum", |e| text(e, "checksum"))
+        .finish()
+}

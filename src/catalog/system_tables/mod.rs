@@ -68,6 +68,11 @@ const TABLES: &[Definition] = &[
         build: history::events,
     },
     Definition {
+        name: "streaming_backups",
+        name_column: "pipeline",
+        build: history::backups,
+    },
+    Definition {
         name: "streaming_dead_letters",
         name_column: "stream_name",
         build: history::dead_letters,

@@ -13,6 +13,7 @@ fn metadata(id: Uuid) -> MetadataFact {
         format_version: 1,
         fingerprint: String::new(),
         created_at_us: 0,
+        first_batch_id: 0,
     })
 }
 
@@ -141,6 +142,7 @@ fn lost_commits_are_never_a_fresh_start() {
         facts
     };
     let lost = |oldest_offsets, newest_state| Stop::CommitsLost {
+        first_batch: 0,
         oldest_offsets,
         newest_state,
     };
@@ -208,6 +210,7 @@ fn messages_name_the_file_and_what_is_wrong() {
         ),
         (
             Stop::CommitsLost {
+                first_batch: 0,
                 oldest_offsets: Some(18),
                 newest_state: None,
             },

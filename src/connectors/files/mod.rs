@@ -37,7 +37,7 @@ use super::settings::Settings;
 use super::telling::{Names, Notices};
 use super::{
     Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset,
-    SourceRange, chunks,
+    SourceRange, StartAt, chunks,
 };
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Options};
 use crate::clock::ClockRef;
@@ -471,6 +471,70 @@ impl Source for FilesSource {
 
     async fn initial_offset(&self) -> Result<SourceOffset> {
         Ok(FilesOffset::default().to_offset())
+    }
+
+    /// Files that are passed over become the entry of the first batch, and so count as read.
+    async fn position_at(&self, batch_id: u64, at: &StartAt) -> Result<SourceOffset> {
+        let before_us = match at {
+            StartAt::Earliest => return self.initial_offset().await,
+            StartAt::Latest => i64::MAX,
+            StartAt::Timestamp(us) => *us,
+            StartAt::Offsets(offset) => {
+                let offset = FilesOffset::parse(&SourceOffset(offset.clone()))?;
+                return match offset.files_log {
+                    None => Ok(FilesOffset::default().to_offset()),
+                    Some(_) => Err(Error::unsupported(
+                        "a files source cannot be started at a batch of another checkpoint",
+                    )
+                    .hint("Say FROM EARLIEST, FROM LATEST or FROM TIMESTAMP '…'.")),
+                };
+            }
+        };
+        let listing = self.location.list().await?;
+        let files: Vec<PlannedFile> = listing
+            .iter()
+            .filter(|entry| entry.modified_at_us < before_us)
+            .map(|entry| PlannedFile {
+                entry: entry.clone(),
+                batch_id: None,
+                skipped: None,
+            })
+            .collect();
+        if files.is_empty() {
+            return self.initial_offset().await;
+        }
+        let position = FilesOffset {
+            files_log: Some(batch_id),
+            files: files.len() as u64,
+        };
+        let entry = LogEntry {
+            previous: None,
+            files,
+        };
+        self.log.put(batch_id, &entry.to_json()?).await?;
+        Ok(position.to_offset())
+    }
+
+    async fn check_range(&self, range: &SourceRange) -> Result<()> {
+        let start = FilesOffset::parse(&range.start)?;
+        let end = FilesOffset::parse(&range.end)?;
+        let listing = self.location.list().await?;
+        let there: HashSet<&str> = listing.iter().map(|entry| entry.path.as_str()).collect();
+        let files = self.files_between(start, end).await?;
+        match files
+            .iter()
+            .find(|file| file.skipped.is_none() && !there.contains(file.entry.path.as_str()))
+        {
+            None => Ok(()),
+            Some(gone) => Err(Error::damaged(format!(
+                "file \"{}\", which was read before, is gone",
+                gone.entry.path
+            ))
+            .hint(format!(
+                "Put it back, or {}",
+                self.names.checkpoint("RESET", "")
+            ))),
+        }
     }
 
     async fn latest_offset(&self) -> Result<SourceOffset> {

@@ -31,7 +31,7 @@ use super::settings::Settings;
 use super::telling::{Names, Notices};
 use super::{
     Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange,
-    chunks,
+    StartAt, chunks,
 };
 use crate::catalog::definition::{CatalogObject, Options};
 use crate::clock::ClockRef;
@@ -311,6 +311,36 @@ impl Source for KafkaSource {
             }
         };
         Ok(offsets::to_offset(&start, &ids))
+    }
+
+    async fn position_at(&self, _batch_id: u64, at: &StartAt) -> Result<SourceOffset> {
+        let (watermarks, ids) = self.refresh().await?;
+        let start = match at {
+            StartAt::Earliest => StartingOffsets::Earliest.resolve(&watermarks),
+            StartAt::Latest => offsets::latest(&watermarks),
+            StartAt::Offsets(offset) => {
+                let exact = offsets::parse(&SourceOffset(offset.clone()))?.offsets;
+                StartingOffsets::Exact(exact).resolve(&watermarks)
+            }
+            StartAt::Timestamp(us) => {
+                let ms = us.div_euclid(1_000);
+                self.blocking(move |inner| {
+                    let consumer = inner.consumer()?;
+                    inner.connection.offsets_at(&consumer, &watermarks, ms)
+                })
+                .await?
+            }
+        };
+        Ok(offsets::to_offset(&start, &ids))
+    }
+
+    async fn check_range(&self, range: &SourceRange) -> Result<()> {
+        let start = offsets::parse(&range.start)?;
+        let (watermarks, ids) = self.refresh().await?;
+        match offsets::losses(&start, &ids, &watermarks).first() {
+            Some(loss) => Err(loss.error(&self.inner.names)),
+            None => Ok(()),
+        }
     }
 
     async fn latest_offset(&self) -> Result<SourceOffset> {

@@ -8,6 +8,7 @@ mod alter;
 mod copy;
 mod create;
 mod cursors;
+mod recovery;
 mod run;
 mod settings;
 mod with;
@@ -51,14 +52,6 @@ const UNSUPPORTED: &[&str] = &[
     "LOAD",
     "IMPORT",
     "SECURITY LABEL",
-    "DIAGNOSE",
-    "CHECK",
-    "VERIFY",
-    "BACKUP",
-    "RESTORE",
-    "REWIND",
-    "REPAIR",
-    "REBUILD",
     "TEST",
     "COMPARE",
     "SUGGEST",
@@ -102,6 +95,9 @@ pub(crate) fn statement(cursor: &mut Cursor) -> Result<Statement> {
         "COMMENT" => alter::comment(cursor),
         "START" | "STOP" | "REFRESH" | "FLUSH" | "WAIT" | "SUBSCRIBE" | "TAIL" | "EXPLAIN"
         | "DESCRIBE" | "DESC" => run::run(cursor),
+        "RESET" if cursor.sees("RESET CHECKPOINT OF") => recovery::recovery(cursor),
+        "DIAGNOSE" | "CHECK" | "VERIFY" | "BACKUP" | "RESTORE" | "REWIND" | "REPAIR"
+        | "REBUILD" => recovery::recovery(cursor),
         "SHOW" | "SET" | "RESET" | "DISCARD" => settings::setting(cursor),
         "BEGIN" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" => {
             settings::transaction(cursor)

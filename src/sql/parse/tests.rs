@@ -5,6 +5,7 @@ mod create;
 mod cursors;
 mod errors;
 mod queries;
+mod recovery;
 mod run;
 mod settings;
 

@@ -104,7 +104,12 @@ fn errors_have_state_and_position() {
             "cursor can only scan forward",
             7,
         ),
-        ("DIAGNOSE v", "0A000", "DIAGNOSE is not supported", 1),
+        (
+            "REPLAY DEAD LETTERS OF s",
+            "0A000",
+            "REPLAY is not supported",
+            1,
+        ),
         ("SET x", "42601", "syntax error at end of input", 6),
         ("SHOW", "42601", "syntax error at end of input", 5),
     ] {

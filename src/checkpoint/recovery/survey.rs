@@ -1,0 +1,425 @@
+//! A checkpoint as it lies there: every file read and judged by itself.
+//!
+//! Reading needs no lease, so that it can be done beside a pipeline that runs; a file that goes
+//! while it is read (retention) counts as one that was never there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use serde::de::IgnoredAny;
+use uuid::Uuid;
+
+use crate::checkpoint::blob::BlobStore;
+use crate::checkpoint::decide::{self, Decision, Fact, Facts, MetadataFact};
+use crate::checkpoint::format::{
+    self, CommitFile, Lease, Manifest, Metadata, OffsetFile, RunInfo, Unreadable,
+};
+use crate::checkpoint::load::wrong_size;
+use crate::checkpoint::location::Identity;
+use crate::error::Result;
+
+/// Reads that go on at the same time.
+const READS_AT_ONCE: usize = 16;
+/// Bytes of runs whose checksums are read at [`Depth::Quick`].
+const QUICK_BYTES_MAX: u64 = 256 << 20;
+
+/// How much of the runs is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Checksums of the newest runs, up to a bound; of the others only their sizes.
+    Quick,
+    /// All checksums.
+    Full,
+}
+
+/// A file that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry<T> {
+    /// Sound.
+    Whole(T),
+    /// Not sound: why, as a clause.
+    Damaged(String),
+}
+
+impl<T> Entry<T> {
+    /// The content of a sound one.
+    pub fn whole(&self) -> Option<&T> {
+        match self {
+            Entry::Whole(content) => Some(content),
+            Entry::Damaged(_) => None,
+        }
+    }
+
+    /// What is wrong with it.
+    pub fn damage(&self) -> Option<&str> {
+        match self {
+            Entry::Whole(_) => None,
+            Entry::Damaged(why) => Some(why),
+        }
+    }
+}
+
+/// All that is at a location.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// The location, for people.
+    pub location: String,
+    /// Whose checkpoint it should be.
+    pub identity: Identity,
+    /// Newest batch that the catalog knows.
+    pub catalog_batch: Option<u64>,
+    /// `metadata`.
+    pub metadata: MetadataFact,
+    /// The text of `metadata`, if it is any.
+    pub metadata_text: Option<String>,
+    /// `offsets/N`.
+    pub offsets: BTreeMap<u64, Entry<OffsetFile>>,
+    /// `commits/N`.
+    pub commits: BTreeMap<u64, Entry<CommitFile>>,
+    /// `state/N.manifest`, with the checksum of its bytes.
+    pub manifests: BTreeMap<u64, Entry<(Manifest, u32)>>,
+    /// Run files that a manifest names and that cannot be used: what is wrong, by file name.
+    pub damaged_runs: BTreeMap<String, String>,
+    /// Bytes of runs whose checksums were read.
+    pub checked_bytes: u64,
+    /// `sources/S/N`, by path.
+    pub sources: BTreeMap<String, Entry<()>>,
+    /// `lease`.
+    pub lease: Option<Entry<Lease>>,
+    /// Size of every file, by path.
+    pub files: BTreeMap<String, u64>,
+    /// Other pipelines that an entry names.
+    pub foreign_ids: BTreeSet<Uuid>,
+    /// The newest format version found, where this build does not know it.
+    pub newer_version: Option<String>,
+}
+
+/// A file and its content, as far as it could be read.
+enum Content {
+    Offsets(u64, Read<OffsetFile>),
+    Commit(u64, Read<CommitFile>),
+    Manifest(u64, Read<(Manifest, u32)>),
+    Source(String, Read<()>),
+}
+
+/// What reading gave; `None`: the file is gone.
+type Read<T> = Option<std::result::Result<(Uuid, bool, T), Unreadable>>;
+
+impl Survey {
+    /// Reads a location.
+    pub async fn take(
+        store: &Arc<dyn BlobStore>,
+        identity: &Identity,
+        catalog_batch: Option<u64>,
+        depth: Depth,
+    ) -> Result<Self> {
+        let files: BTreeMap<String, u64> = store
+            .list("")
+            .await?
+            .into_iter()
+            .map(|blob| (blob.path, blob.bytes))
+            .collect();
+        let mut survey = Self {
+            location: store.describe(),
+            identity: identity.clone(),
+            catalog_batch,
+            metadata: MetadataFact::Missing,
+            metadata_text: None,
+            offsets: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            damaged_runs: BTreeMap::new(),
+            checked_bytes: 0,
+            sources: BTreeMap::new(),
+            lease: None,
+            files,
+            foreign_ids: BTreeSet::new(),
+            newer_version: None,
+        };
+        survey.read_single(store).await?;
+        let paths: Vec<String> = survey.files.keys().cloned().collect();
+        let contents: Vec<Content> = futures::stream::iter(paths)
+            .map(|path| read(store, path))
+            .buffered(READS_AT_ONCE)
+            .try_filter_map(|content| async move { Ok(content) })
+            .try_collect()
+            .await?;
+        for content in contents {
+            survey.add(content);
+        }
+        survey.check_runs(store, depth).await?;
+        Ok(survey)
+    }
+
+    async fn read_single(&mut self, store: &Arc<dyn BlobStore>) -> Result<()> {
+        if let Some(blob) = store.get("metadata").await? {
+            self.metadata_text = std::str::from_utf8(&blob.bytes).ok().map(str::to_owned);
+            self.metadata = match Metadata::decode(&blob.bytes) {
+                Ok(metadata) => MetadataFact::Whole(metadata),
+                Err(why) => MetadataFact::Unreadable(why),
+            };
+        }
+        if let Some(blob) = store.get("lease").await? {
+            self.lease = Some(match format::decode_one(&blob.bytes) {
+                Ok(lease) => Entry::Whole(lease),
+                Err(why) => Entry::Damaged(self.words(why)),
+            });
+        }
+        Ok(())
+    }
+
+    fn words(&mut self, why: Unreadable) -> String {
+        match why {
+            Unreadable::Damaged(why) => why,
+            Unreadable::NewerVersion(version) => {
+                let words = format!("it was written by a newer version ({version})");
+                self.newer_version = Some(version);
+                words
+            }
+        }
+    }
+
+    fn judge<T>(&mut self, read: std::result::Result<(Uuid, bool, T), Unreadable>) -> Entry<T> {
+        match read {
+            Ok((id, _, _)) if id != self.identity.pipeline_id => {
+                self.foreign_ids.insert(id);
+                Entry::Damaged("it belongs to another pipeline".into())
+            }
+            Ok((_, false, _)) => Entry::Damaged("it is of another batch".into()),
+            Ok((_, true, content)) => Entry::Whole(content),
+            Err(why) => Entry::Damaged(self.words(why)),
+        }
+    }
+
+    fn add(&mut self, content: Content) {
+        match content {
+            Content::Offsets(batch_id, Some(read)) => {
+                let entry = self.judge(read);
+                self.offsets.insert(batch_id, entry);
+            }
+            Content::Commit(batch_id, Some(read)) => {
+                let entry = self.judge(read);
+                self.commits.insert(batch_id, entry);
+            }
+            Content::Manifest(batch_id, Some(read)) => {
+                let entry = self.judge(read);
+                self.manifests.insert(batch_id, entry);
+            }
+            Content::Source(path, Some(read)) => {
+                let entry = self.judge(read);
+                self.sources.insert(path, entry);
+            }
+            Content::Offsets(batch_id, None) => self.forget(&format!("offsets/{batch_id}")),
+            Content::Commit(batch_id, None) => self.forget(&format!("commits/{batch_id}")),
+            Content::Manifest(batch_id, None) => self.forget(&format!("state/{batch_id}.manifest")),
+            Content::Source(path, None) => self.forget(&path),
+        }
+    }
+
+    fn forget(&mut self, path: &str) {
+        self.files.remove(path);
+    }
+
+    /// Every run that a manifest names, newest first, each once.
+    pub fn named_runs(&self) -> Vec<RunInfo> {
+        let mut seen = BTreeSet::new();
+        let manifests = self.manifests.values().rev().filter_map(Entry::whole);
+        manifests
+            .flat_map(|(manifest, _)| manifest.runs.iter().rev())
+            .filter(|run| seen.insert(run.file.clone()))
+            .cloned()
+            .collect()
+    }
+
+    async fn check_runs(&mut self, store: &Arc<dyn BlobStore>, depth: Depth) -> Result<()> {
+        let mut to_read = Vec::new();
+        for run in self.named_runs() {
+            match self.files.get(&format!("state/{}", run.file)) {
+                None => {
+                    let why = "the file is missing".to_owned();
+                    self.damaged_runs.insert(run.file, why);
+                }
+                Some(size) if *size != run.bytes => {
+                    let why = wrong_size(*size, run.bytes);
+                    self.damaged_runs.insert(run.file, why);
+                }
+                Some(_) if depth == Depth::Full => to_read.push(run),
+                Some(_) if self.checked_bytes + run.bytes <= QUICK_BYTES_MAX => {
+                    self.checked_bytes += run.bytes;
+                    to_read.push(run);
+                }
+                Some(_) => {}
+            }
+        }
+        self.checked_bytes = to_read.iter().map(|run| run.bytes).sum();
+        let checked: Vec<Option<(String, String)>> = futures::stream::iter(to_read)
+            .map(|run| check_run(store, run))
+            .buffered(4)
+            .try_collect()
+            .await?;
+        self.damaged_runs.extend(checked.into_iter().flatten());
+        Ok(())
+    }
+
+    /// The manifest and runs that a commit stands on; why they cannot be used.
+    pub fn state_of(&self, commit: &CommitFile) -> Entry<()> {
+        let Some((state, manifest_batch)) = commit
+            .state
+            .and_then(|state| Some((state, state.manifest_batch_id?)))
+        else {
+            return Entry::Whole(());
+        };
+        let location = &self.location;
+        let damaged =
+            |file: String, why: &str| Entry::Damaged(format!("\"{location}/state/{file}\": {why}"));
+        let file = format!("{manifest_batch}.manifest");
+        match self.manifests.get(&manifest_batch) {
+            None => damaged(file, "the file is missing"),
+            Some(Entry::Damaged(why)) => damaged(file, why),
+            Some(Entry::Whole((_, crc))) if *crc != state.manifest_crc32c => {
+                damaged(file, "it is not the one that its commit names")
+            }
+            Some(Entry::Whole((manifest, _))) => manifest
+                .runs
+                .iter()
+                .find_map(|run| Some((run, self.damaged_runs.get(&run.file)?)))
+                .map_or(Entry::Whole(()), |(run, why)| {
+                    damaged(run.file.clone(), why)
+                }),
+        }
+    }
+
+    /// The newest sound commit.
+    pub fn newest_commit(&self) -> Option<&CommitFile> {
+        self.commits.values().rev().find_map(Entry::whole)
+    }
+
+    /// The newest batch that the location or the catalog tells of.
+    pub fn newest_batch(&self) -> Option<u64> {
+        let offsets = self.offsets.keys().next_back().copied();
+        let commits = self.commits.keys().next_back().copied();
+        offsets.max(commits).max(self.catalog_batch)
+    }
+
+    /// The facts from which opening decides.
+    pub fn facts(&self) -> Facts {
+        let state_files = self
+            .files
+            .keys()
+            .filter_map(|path| decide::state_batch(path));
+        let states = self.commits.iter().filter_map(|(&batch_id, commit)| {
+            let commit = commit.whole()?;
+            Some((batch_id, fact(&self.state_of(commit), |()| ())))
+        });
+        Facts {
+            pipeline_id: self.identity.pipeline_id,
+            catalog_batch: self.catalog_batch,
+            metadata: self.metadata.clone(),
+            offsets: facts_of(&self.offsets, |_| ()),
+            commits: facts_of(&self.commits, CommitFile::clone),
+            states: states.collect(),
+            has_other_files: self
+                .files
+                .keys()
+                .any(|path| path.starts_with("state/") || path.starts_with("sources/")),
+            newest_state: state_files.max(),
+        }
+    }
+
+    /// What opening would do.
+    pub fn verdict(&self) -> Decision {
+        decide::resume(&self.facts())
+    }
+}
+
+fn fact<T, U>(entry: &Entry<T>, content: impl Fn(&T) -> U) -> Fact<U> {
+    match entry {
+        Entry::Whole(whole) => Fact::Whole(content(whole)),
+        Entry::Damaged(why) => Fact::Damaged(why.clone()),
+    }
+}
+
+fn facts_of<T, U>(
+    entries: &BTreeMap<u64, Entry<T>>,
+    content: impl Fn(&T) -> U,
+) -> BTreeMap<u64, Fact<U>> {
+    entries
+        .iter()
+        .map(|(&batch_id, entry)| (batch_id, fact(entry, &content)))
+        .collect()
+}
+
+/// The batch in a file's name, where it is written as we write it.
+pub(super) fn batch_of(digits: &str) -> Option<u64> {
+    let batch_id: u64 = digits.parse().ok()?;
+    (batch_id.to_string() == digits).then_some(batch_id)
+}
+
+/// Reads a file that holds an entry; `None` for one that holds none.
+async fn read(store: &Arc<dyn BlobStore>, path: String) -> Result<Option<Content>> {
+    let numbered = |folder: &str| path.strip_prefix(folder).and_then(batch_of);
+    let manifest = path
+        .strip_prefix("state/")
+        .and_then(|file| file.strip_suffix(".manifest"))
+        .and_then(batch_of);
+    let bytes = async || {
+        let blob = store.get(&path).await?;
+        Ok::<_, crate::error::Error>(blob.map(|blob| blob.bytes))
+    };
+    Ok(if let Some(batch_id) = numbered("offsets/") {
+        let read = bytes().await?.map(|bytes| {
+            let file = OffsetFile::decode(&bytes)?;
+            Ok((file.pipeline_id, file.entry.batch_id == batch_id, file))
+        });
+        Some(Content::Offsets(batch_id, read))
+    } else if let Some(batch_id) = numbered("commits/") {
+        let read = bytes().await?.map(|bytes| {
+            let file: CommitFile = format::decode_one(&bytes)?;
+            Ok((file.pipeline_id, file.entry.batch_id == batch_id, file))
+        });
+        Some(Content::Commit(batch_id, read))
+    } else if let Some(batch_id) = manifest {
+        let read = bytes().await?.map(|bytes| {
+            let manifest = Manifest::decode(&bytes)?;
+            let head = &manifest.head;
+            let (id, fits) = (head.pipeline_id, head.batch_id == batch_id);
+            Ok((id, fits, (manifest, crc32c::crc32c(&bytes))))
+        });
+        Some(Content::Manifest(batch_id, read))
+    } else if source_batch(&path).is_some() {
+        let read = bytes().await?.map(|bytes| {
+            let entry: SourceEntry = format::decode_one(&bytes)?;
+            let fits = source_batch(&path) == Some(entry.batch_id);
+            Ok((entry.pipeline_id, fits, ()))
+        });
+        Some(Content::Source(path, read))
+    } else {
+        None
+    })
+}
+
+/// An entry of a source's log, without what only the source reads.
+#[derive(serde::Deserialize)]
+struct SourceEntry {
+    pipeline_id: Uuid,
+    batch_id: u64,
+    #[serde(rename = "entry")]
+    _entry: IgnoredAny,
+}
+
+/// The batch of `sources/S/N` or `sources/S/N.compact`.
+pub(super) fn source_batch(path: &str) -> Option<u64> {
+    let (_, name) = path.strip_prefix("sources/")?.split_once('/')?;
+    batch_of(name.strip_suffix(".compact").unwrap_or(name))
+}
+
+/// Reads a run; what is wrong with it.
+async fn check_run(store: &Arc<dyn BlobStore>, run: RunInfo) -> Result<Option<(String, String)>> {
+    let Some(blob) = store.get(&format!("state/{}", run.file)).await? else {
+        // Retention took it since it was listed, with the manifest that names it.
+        return Ok(None);
+    };
+    let is_sound = crc32c::crc32c(&blob.bytes) == run.crc32c;
+    Ok((!is_sound).then(|| (run.file, "its checksum is wrong".to_owned())))
+}

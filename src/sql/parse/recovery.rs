@@ -1,0 +1,142 @@
+//! Looking at checkpoints and mending them: `DIAGNOSE`, `CHECK`, `VERIFY`, `BACKUP`, `RESTORE`,
+//! `REWIND`, `REPAIR`, `REBUILD`, `RESET CHECKPOINT`.
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::connectors::formats::values::{EpochUnit, timestamp_us};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::cursor::Cursor;
+use crate::sql::recovery::{RecoveryStatement, ResetFrom, RewindTo};
+use crate::sql::statement::Statement;
+
+/// Reads one of these statements.
+pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
+    let first = cursor.word_at(0).unwrap_or_default();
+    let statement = match first.as_str() {
+        "DIAGNOSE" => diagnose(cursor),
+        "CHECK" => {
+            cursor.advance();
+            let name = any_object(cursor)?;
+            Ok(RecoveryStatement::Check { name })
+        }
+        "VERIFY" => {
+            cursor.expect("VERIFY MATERIALIZED VIEW")?;
+            let name = cursor.object_name()?;
+            Ok(RecoveryStatement::Verify { name })
+        }
+        "REPAIR" => {
+            cursor.expect("REPAIR CHECKPOINT OF")?;
+            let name = any_object(cursor)?;
+            let dry_run = cursor.accept("DRY RUN");
+            Ok(RecoveryStatement::RepairCheckpoint { name, dry_run })
+        }
+        "RESET" => reset(cursor),
+        "REBUILD" => {
+            cursor.expect("REBUILD STATE OF")?;
+            let name = any_object(cursor)?;
+            Ok(RecoveryStatement::RebuildState { name })
+        }
+        "BACKUP" => {
+            cursor.expect("BACKUP CHECKPOINT OF")?;
+            let name = any_object(cursor)?;
+            let to = match cursor.accept("TO") {
+                true => Some(cursor.string()?),
+                false => None,
+            };
+            Ok(RecoveryStatement::BackupCheckpoint { name, to })
+        }
+        "RESTORE" => restore(cursor),
+        _ => rewind(cursor),
+    };
+    statement.map(Statement::Recovery)
+}
+
+/// A name, with or without the kind of object before it: all that it can name lie in one pipeline.
+fn any_object(cursor: &mut Cursor) -> Result<String> {
+    const AFTER_NAME: [&str; 5] = ["AS", "DRY", "FROM", "TO", "BEFORE"];
+    let is_name = match cursor.word_at(1) {
+        Some(word) => AFTER_NAME.contains(&word.as_str()),
+        None => !matches!(cursor.peek_at(1), Token::Word(_)),
+    };
+    if !is_name {
+        cursor.accept_one(&["MATERIALIZED VIEW", "PIPELINE", "SINK"]);
+    }
+    cursor.object_name()
+}
+
+fn diagnose(cursor: &mut Cursor) -> Result<RecoveryStatement> {
+    if !cursor.accept("DIAGNOSE CHECKPOINT OF") {
+        cursor.expect("DIAGNOSE")?;
+        let name = any_object(cursor)?;
+        return Ok(RecoveryStatement::Diagnose { name });
+    }
+    let name = any_object(cursor)?;
+    let as_json = cursor.accept("AS JSON");
+    Ok(RecoveryStatement::DiagnoseCheckpoint { name, as_json })
+}
+
+fn reset(cursor: &mut Cursor) -> Result<RecoveryStatement> {
+    cursor.expect("RESET CHECKPOINT OF")?;
+    let name = any_object(cursor)?;
+    let from = match cursor.accept("FROM") {
+        false => ResetFrom::Configured,
+        true if cursor.accept("EARLIEST") => ResetFrom::Earliest,
+        true if cursor.accept("LATEST") => ResetFrom::Latest,
+        true if cursor.accept("TIMESTAMP") => ResetFrom::Timestamp(timestamp(cursor)?),
+        true if cursor.accept("OFFSETS") => ResetFrom::Offsets(offsets(cursor)?),
+        true => return Err(cursor.expected("EARLIEST, LATEST, TIMESTAMP '…' or OFFSETS '{…}'")),
+    };
+    Ok(RecoveryStatement::ResetCheckpoint { name, from })
+}
+
+fn restore(cursor: &mut Cursor) -> Result<RecoveryStatement> {
+    cursor.expect("RESTORE CHECKPOINT OF")?;
+    let name = any_object(cursor)?;
+    cursor.expect("FROM")?;
+    let from = cursor.string()?;
+    let batch_id = match cursor.accept("AT BATCH") {
+        true => Some(cursor.unsigned()?),
+        false => None,
+    };
+    Ok(RecoveryStatement::RestoreCheckpoint {
+        name,
+        from,
+        batch_id,
+    })
+}
+
+fn rewind(cursor: &mut Cursor) -> Result<RecoveryStatement> {
+    cursor.expect("REWIND")?;
+    let name = any_object(cursor)?;
+    let to = if cursor.accept("TO BATCH") {
+        RewindTo::Batch(cursor.unsigned()?)
+    } else if cursor.accept("BEFORE TIMESTAMP") {
+        RewindTo::Before(timestamp(cursor)?)
+    } else {
+        return Err(cursor.expected("TO BATCH n or BEFORE TIMESTAMP '…'"));
+    };
+    Ok(RecoveryStatement::Rewind { name, to })
+}
+
+/// A moment in quotes; without a zone it is UTC.
+fn timestamp(cursor: &mut Cursor) -> Result<i64> {
+    let position = cursor.position();
+    let text = cursor.string()?;
+    timestamp_us(&text, EpochUnit::Auto).ok_or_else(|| {
+        Error::new(
+            sqlstate::INVALID_DATETIME,
+            format!("invalid input syntax for type timestamp with time zone: \"{text}\""),
+        )
+        .position(position)
+    })
+}
+
+fn offsets(cursor: &mut Cursor) -> Result<serde_json::Value> {
+    let position = cursor.position();
+    let text = cursor.string()?;
+    serde_json::from_str(&text).map_err(|e| {
+        Error::new(sqlstate::INVALID_PARAMETER_VALUE, "OFFSETS must be JSON")
+            .detail(format!("{e}."))
+            .position(position)
+    })
+}

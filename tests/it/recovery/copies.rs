@@ -1,0 +1,58 @@
+//! Backups, and going back.
+
+use std::path::Path;
+
+use super::{Pair, error_of, newest};
+use crate::harness::run;
+
+#[test]
+fn a_backup_restores_a_lost_checkpoint_and_a_rewind_goes_back() {
+    run(async {
+        let mut pair = Pair::start().await;
+        let backup = pair.server.rows("BACKUP CHECKPOINT OF v").await.remove(0);
+        let (location, batch) = (backup[1].clone(), backup[2].clone());
+        assert!(Path::new(&location).join("metadata").exists());
+        let told = pair
+            .server
+            .rows("SELECT pipeline, location, batch_id, checksum FROM streaming_backups")
+            .await;
+        assert_eq!(told, [["v", &location, &batch, &backup[5]]]);
+        let client = pair.server.connect().await;
+        let again = format!("BACKUP CHECKPOINT OF v TO '{location}'");
+        assert_eq!(error_of(&client, &again).await.code().code(), "55000");
+        pair.insert(3).await;
+        pair.damage(|c| std::fs::remove_dir_all(c).expect("removed"));
+        pair.wait_for_status("failed").await;
+        let restore = format!("RESTORE CHECKPOINT OF v FROM '{location}'");
+        let steps = pair.server.rows(&restore).await;
+        assert_eq!(steps[1][1], format!("batch {batch}"));
+        pair.assert_equal_twin().await;
+        // An older copy put in its place is refused, and accepted when it is said.
+        pair.server.terminate();
+        let checkpoint = pair.checkpoint();
+        let last = newest(&checkpoint.join("commits"));
+        for log in ["commits", "offsets"] {
+            std::fs::remove_file(checkpoint.join(log).join(last.to_string())).expect("removed");
+        }
+        pair.server.restart();
+        pair.wait_for_status("failed").await;
+        let (_, statement) = pair.part("commits").await;
+        assert!(
+            statement.ends_with(&format!("AT BATCH {};", last - 1)),
+            "{statement}"
+        );
+        pair.server.rows(&statement).await;
+        pair.assert_equal_twin().await;
+        // Going back runs the batches after it again.
+        let steps = pair.server.rows("REWIND v TO BATCH 2").await;
+        assert!(steps.iter().any(|row| row[0] == "runs again"), "{steps:?}");
+        pair.assert_equal_twin().await;
+        let error = error_of(&pair.server.connect().await, "REWIND v TO BATCH 100000").await;
+        assert_eq!(error.code().code(), "22023");
+        assert!(
+            error.detail().expect("a detail").contains("batches from 0"),
+            "{error:?}"
+        );
+        pair.assert_equal_twin().await;
+    });
+}
