@@ -230,12 +230,13 @@ impl Pipeline {
 
     /// Plans a view's query, or the query that feeds a sink over no materialized view.
     pub(super) async fn plan(&self, object: &CatalogObject) -> Result<ViewPlan> {
-        let (query, versions) = match &object.definition {
-            Definition::MaterializedView(view) => (view.query.clone(), &view.versions),
-            Definition::Sink(sink) => (sink_query(&sink.from), &sink.versions),
+        let query = match &object.definition {
+            Definition::MaterializedView(view) => view.query.clone(),
+            Definition::Sink(sink) => sink_query(&sink.from),
             _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
         };
-        let bound = self.parts.binder.bind(&query, versions).await?;
+        let kept = object.kept_names();
+        let bound = self.parts.binder.bind(&query, &kept).await?;
         plan_object(&self.parts, &self.registry, object, &bound)
     }
 

@@ -80,7 +80,10 @@ impl Session {
                 Some(rowset::text_schema(&[&self.settings.spelling(name)]))
             }
             Statement::ShowObjects(kind) => Some(rowset::text_schema(show::object_columns(*kind))),
-            Statement::ShowCreate(..) => Some(rowset::text_schema(&show::CREATE_COLUMNS)),
+            Statement::ShowFunctions => Some(rowset::text_schema(&show::FUNCTION_COLUMNS)),
+            Statement::ShowCreate(..) | Statement::ShowCreateFunction(_) => {
+                Some(rowset::text_schema(&show::CREATE_COLUMNS))
+            }
             Statement::ShowOptions(_) => Some(rowset::text_schema(&show::OPTION_COLUMNS)),
             Statement::Describe(_) => Some(rowset::text_schema(&show::DESCRIBE_COLUMNS)),
             Statement::Fetch { name, .. } => Some(self.cursor(name)?.schema()),

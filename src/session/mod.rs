@@ -13,6 +13,7 @@ mod ddl;
 mod describe;
 pub mod dml;
 mod execute;
+mod functions;
 mod parameters;
 mod planning;
 mod prepared;

@@ -25,6 +25,7 @@ mod parse;
 mod planner;
 mod push_down;
 pub mod render;
+pub mod render_functions;
 pub mod rewrite;
 mod row_numbers;
 pub mod sessions;
@@ -32,6 +33,7 @@ mod set_operations;
 mod source;
 pub mod statement;
 mod subqueries;
+pub(crate) mod user_functions;
 
 use crate::error::Result;
 use statement::Statement;

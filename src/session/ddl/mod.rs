@@ -7,6 +7,7 @@ mod alter;
 mod columns;
 mod create;
 mod drop;
+mod functions;
 mod readers;
 mod views;
 

@@ -77,7 +77,7 @@ impl Session {
             _ => return Ok(None),
         };
         let state = self.planning_state();
-        let bound = binding::bind_text(&state, &text, &versions::kept(reader)).await?;
+        let bound = binding::bind_text(&state, &text, &reader.kept_names()).await?;
         let seen: Arc<dyn Definitions> = Arc::new(Seen(snapshot));
         let planned = self.parts.engine().planned(reader, &bound, Some(seen))?;
         Ok(Some(planned))
@@ -139,7 +139,7 @@ impl Session {
                 Definition::View(view) => &view.query,
                 _ => continue,
             };
-            let kept = versions::kept(&reader);
+            let kept = reader.kept_names();
             let plan = binding::bind_text(&self.planning_state(), query, &kept).await?;
             let schema = planning::output_schema(&plan);
             let mut changed = CatalogObject::clone(&reader);

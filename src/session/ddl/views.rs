@@ -1,6 +1,6 @@
 //! `CREATE VIEW` and `CREATE MATERIALIZED VIEW`: binding a query, choosing its pipeline.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast;
 use super::super::parameters::{placeholders, undefined_parameter};
 use super::super::rowset::done;
 use super::super::work::Action;
-use super::super::{Session, StatementResult, binding, planning, versions};
+use super::super::{Session, StatementResult, binding, functions, planning, versions};
 use super::alter::follow_row_policy;
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
@@ -17,6 +17,7 @@ use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
     ViewDefinition,
 };
+use crate::catalog::function::FunctionDefinition;
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
@@ -28,6 +29,8 @@ struct Bound {
     plan: LogicalPlan,
     columns: Vec<ColumnDefinition>,
     depends_on: Vec<String>,
+    /// those that it calls, also through functions
+    functions: Vec<Arc<FunctionDefinition>>,
 }
 
 impl Session {
@@ -51,6 +54,7 @@ impl Session {
             columns: bound.columns,
             versions: versions::present(&snapshot, &bound.depends_on),
             depends_on: bound.depends_on,
+            functions: bound.functions,
         });
         match existing {
             Existing::Replace(old) => self.replace_view(&old, definition)?,
@@ -125,8 +129,9 @@ impl Session {
         }
         self.check_secrets(&create.options)?;
         let query = binding::stored_text(&create.query_text, &create.name, &create.column_names);
-        let bound = self.bind_text(&query).await?;
+        let mut bound = self.bind_text(&query).await?;
         self.check_readable_by_pipeline(&bound)?;
+        bound.functions = self.with_those_of_views(&bound);
         if let Existing::Replace(old) = existing {
             if self.is_same_view(&old, create, &query, &bound) {
                 self.notice(format!(
@@ -159,6 +164,7 @@ impl Session {
                 options: own_part(&create.options),
                 versions: versions::present(&self.definitions(), &bound.depends_on),
                 depends_on: bound.depends_on,
+                functions: bound.functions,
             }),
         );
         follow_row_policy(Arc::make_mut(&mut object));
@@ -277,6 +283,7 @@ impl Session {
                     columns.iter().map(of).collect::<Vec<_>>()
                 };
                 view.query == query
+                    && view.functions == bound.functions
                     && view.emit == create.emit
                     && view.options == own_part(&create.options)
                     && names_and_types(&view.columns) == names_and_types(&bound.columns)
@@ -333,13 +340,38 @@ impl Session {
                 .detail("A view's query cannot have parameters."));
         }
         let state = self.planning_state();
-        let (plan, columns) = binding::bind(&state, statement.clone(), names).await?;
-        let reads = planning::relations_read(&state, statement)?;
+        let bound = binding::bind(&state, statement.clone(), names).await?;
+        let mut reads = BTreeSet::from_iter(planning::relations_read(&state, statement)?);
+        for function in &bound.called {
+            let body = planning::parse_query(&function.query_text())?;
+            let body = planning::query_statement(&body);
+            reads.extend(planning::relations_read(&state, body)?);
+        }
         Ok(Bound {
-            plan,
-            columns,
-            depends_on: reads,
+            plan: bound.plan,
+            columns: bound.columns,
+            depends_on: reads.into_iter().collect(),
+            functions: bound.called,
         })
+    }
+
+    /// The functions that a query calls and those of the plain views that it reads, as they are now.
+    fn with_those_of_views(&self, bound: &Bound) -> Vec<Arc<FunctionDefinition>> {
+        let snapshot = self.definitions();
+        let mut functions: BTreeMap<u32, _> = bound
+            .functions
+            .iter()
+            .map(|f| (f.oid, Arc::clone(f)))
+            .collect();
+        let mut open: Vec<&String> = bound.depends_on.iter().collect();
+        while let Some(name) = open.pop() {
+            if let Some(Definition::View(view)) = snapshot.object(name).map(|o| &o.definition) {
+                let newest = functions::present(&self.planning_state(), &view.functions);
+                functions.extend(newest.into_iter().map(|f| (f.oid, f)));
+                open.extend(&view.depends_on);
+            }
+        }
+        functions.into_values().collect()
     }
 
     /// A pipeline reads streams, tables and views; the system tables are not fed by changes.
@@ -368,7 +400,7 @@ impl Session {
         let Definition::MaterializedView(view) = &object.definition else {
             return Err(wrong_kind(object, ObjectKind::MaterializedView));
         };
-        binding::bind_text(&self.planning_state(), &view.query, &view.versions)
+        binding::bind_text(&self.planning_state(), &view.query, &object.kept_names())
             .await
             .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
     }
