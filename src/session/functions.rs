@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Statement as PlanStatement, cast,
+    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Statement as PlanStatement,
 };
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
@@ -29,8 +29,8 @@ use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::user_functions::{
-    CallKind, Calls, PlannedBody, PlannedFunction, callable, first_row, inlined, mark_calls,
-    parameters_as_columns, subquery_of,
+    CallKind, Calls, PlannedBody, PlannedFunction, callable, first_row, in_type, inlined,
+    mark_calls, parameters_as_columns, subquery_of,
 };
 use crate::types::SqlType;
 
@@ -187,13 +187,29 @@ async fn planned_function(
     let (body, calls) = planner
         .plan()
         .await
-        .map_err(|e| e.context(format!("function {}", definition.signature())))?;
+        .map_err(|e| of_function(e, definition, &alias))?;
     Ok(PlannedFunction {
         definition: Arc::clone(definition),
         alias,
         body,
         calls,
     })
+}
+
+/// An error in a body, in the words of whoever wrote it.
+fn of_function(error: Error, definition: &FunctionDefinition, alias: &str) -> Error {
+    // One that tells of a function says enough by itself.
+    let error = match error.primary().starts_with("function ") {
+        true => error,
+        false => error.context(format!("function {}", definition.signature())),
+    };
+    let hint = error
+        .hint_text()
+        .map(|h| h.replace(&format!("{alias}."), ""));
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
 }
 
 /// Plans one body.
@@ -352,7 +368,7 @@ impl BodyPlanner<'_> {
                 )));
             }
             let value = Expr::Column((qualifier, field).into());
-            let value = in_type(value, field.data_type(), &column.sql_type);
+            let value = in_type(value, field, &column.sql_type);
             outputs.push(value.alias(&column.name));
         }
         Ok(outputs)
@@ -367,9 +383,10 @@ impl BodyPlanner<'_> {
     ) -> Result<Expr> {
         let from = SqlType::from_field(field);
         match is_returnable(from.as_ref(), field.data_type(), to) {
-            true => Ok(in_type(value, field.data_type(), to)),
+            true => Ok(in_type(value, field, to)),
             false => Err(mismatch(&bare_type(to))
-                .detail(format!("Actual return type is {}.", type_text(field)))),
+                .detail(format!("Actual return type is {}.", type_text(field)))
+                .hint("Cast the result to the type that the function returns.")),
         }
     }
 }
@@ -378,20 +395,11 @@ fn type_text(field: &datafusion::arrow::datatypes::FieldRef) -> String {
     SqlType::from_field(field).map_or_else(|| "unknown".to_owned(), |t| bare_type(&t))
 }
 
-fn in_type(value: Expr, from: &DataType, to: &SqlType) -> Expr {
-    let wanted = to.to_arrow();
-    match from == &wanted {
-        true => value,
-        false => cast(value, wanted),
-    }
-}
-
 fn mismatch(declared: &str) -> Error {
     Error::new(
         sqlstate::INVALID_FUNCTION_DEFINITION,
         format!("return type mismatch in function declared to return {declared}"),
     )
-    .hint("Cast the result to the type that the function returns.")
 }
 
 /// A result that becomes the declared type without a cast that is written.

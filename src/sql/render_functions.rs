@@ -5,7 +5,7 @@ use crate::catalog::function::{
     FunctionBody, FunctionDefinition, FunctionResult, FunctionVolatility,
 };
 use crate::sql::names::quote_identifier;
-use crate::types::SqlType;
+use crate::types::{DEFAULT_NUMERIC, SqlType};
 
 /// The `CREATE OR REPLACE` statement of a function, as PostgreSQL writes it.
 pub fn create_statement(function: &FunctionDefinition) -> String {
@@ -68,8 +68,8 @@ pub fn identity_arguments(function: &FunctionDefinition) -> String {
 /// What it gives.
 pub fn result(function: &FunctionDefinition) -> String {
     match &function.result {
-        FunctionResult::Value(sql_type) => sql_type.to_string(),
-        FunctionResult::Set(sql_type) => format!("SETOF {sql_type}"),
+        FunctionResult::Value(sql_type) => type_name(sql_type),
+        FunctionResult::Set(sql_type) => format!("SETOF {}", type_name(sql_type)),
         FunctionResult::Table(columns) => {
             let columns = columns
                 .iter()
@@ -88,9 +88,19 @@ pub fn volatility(function: &FunctionDefinition) -> &'static str {
     }
 }
 
+/// A numeric as it was written, where it was without digits.
+fn type_name(sql_type: &SqlType) -> String {
+    let (precision, scale) = DEFAULT_NUMERIC;
+    match sql_type {
+        t if *t == (SqlType::Numeric { precision, scale }) => "numeric".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 fn named_type(name: Option<&str>, sql_type: &SqlType) -> String {
+    let sql_type = type_name(sql_type);
     match name {
         Some(name) => format!("{} {sql_type}", quote_identifier(name)),
-        None => sql_type.to_string(),
+        None => sql_type,
     }
 }

@@ -21,8 +21,8 @@ use super::{CallKind, CalledFunction, PlannedBody, PlannedFunction};
 use crate::catalog::function::{FunctionDefinition, bare_type};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::correlated::gives_one_row;
-use crate::sql::functions::uuids;
-use crate::types::SqlType;
+use crate::sql::functions::{numerics, uuids};
+use crate::types::{DEFAULT_NUMERIC, SqlType};
 
 /// Expressions that one call may grow to.
 const EXPRESSIONS_MAX: usize = 20_000;
@@ -45,13 +45,13 @@ pub(crate) fn inlined(plan: LogicalPlan) -> Result<Inlined> {
 type Called = BTreeMap<u32, Arc<FunctionDefinition>>;
 
 fn in_plan(plan: LogicalPlan, called: &mut Called) -> DataFusionResult<LogicalPlan> {
+    if let Some(rows) = rows_of_call(&plan, called)? {
+        return Ok(rows);
+    }
     let plan = plan
         .map_children(|child| Ok(Transformed::yes(in_plan(child, called)?)))?
         .data;
     let plan = with_outer_columns(plan);
-    if let Some(rows) = rows_of_call(&plan, called)? {
-        return Ok(rows);
-    }
     let schema = merge_schema(&plan.inputs());
     let names = NamePreserver::new(&plan);
     let plan = plan.map_expressions(|expression| {
@@ -172,8 +172,25 @@ fn converted(argument: &Expr, field: &FieldRef, to: &SqlType) -> Option<Expr> {
     }
     Some(match to {
         SqlType::Uuid if is_text => uuids::to_uuid().call(vec![argument.clone()]),
-        _ => cast(argument.clone(), wanted),
+        _ => in_type(argument.clone(), field, to),
     })
+}
+
+/// A value in another type. A numeric without digits takes any number with the digits it has.
+pub(crate) fn in_type(value: Expr, field: &FieldRef, to: &SqlType) -> Expr {
+    let wanted = to.to_arrow();
+    let (precision, scale) = DEFAULT_NUMERIC;
+    let is_bare = *to == SqlType::Numeric { precision, scale };
+    match SqlType::from_field(field) {
+        Some(SqlType::Numeric { .. }) if is_bare => value,
+        Some(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt)
+            if is_bare && field.data_type() != &DataType::Null =>
+        {
+            numerics::to_bare_numeric().call(vec![value])
+        }
+        _ if field.data_type() == &wanted => value,
+        _ => cast(value, wanted),
+    }
 }
 
 fn recursive(definition: &FunctionDefinition) -> Error {
@@ -231,7 +248,11 @@ fn rows_of_call(plan: &LogicalPlan, called: &mut Called) -> DataFusionResult<Opt
         return Ok(None);
     }
     let schema = DFSchema::empty();
-    let (function, arguments) = resolved(call, &schema)?;
+    let mut call = call.clone();
+    for argument in &mut call.args {
+        *argument = in_expression(std::mem::take(argument), &schema, called)?.data;
+    }
+    let (function, arguments) = resolved(&call, &schema)?;
     note(&function, called);
     let PlannedBody::Rows(body) = &function.body else {
         return Err(Error::internal("a value in the place of rows").into());

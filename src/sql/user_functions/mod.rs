@@ -27,7 +27,7 @@ use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
 
 pub(crate) use calls::{Calls, mark_calls, parameters_as_columns};
-pub(crate) use inline::{first_row, inlined, subquery_of};
+pub(crate) use inline::{first_row, in_type, inlined, subquery_of};
 
 /// A function whose body is planned.
 #[derive(Debug)]
