@@ -185,7 +185,16 @@ pub enum ViewState {
     Changed,
 }
 
-/// Compares a view's fingerprint with the last commit's.
+/// Between the identity of a view and the fingerprint of its plan, in a commit.
+const IDENTITY_MARK: char = ':';
+
+/// What a commit says of a view: who it is, and what its plan is.
+pub fn known_by(oid: u32, fingerprint: &str) -> String {
+    format!("{oid}{IDENTITY_MARK}{fingerprint}")
+}
+
+/// Compares what a view is known by with the last commit's. Another view of the name replaced the
+/// one whose state is there; commits of old hold fingerprints only.
 pub fn view_state(
     committed: &BTreeMap<String, String>,
     name: &str,
@@ -194,7 +203,14 @@ pub fn view_state(
     match committed.get(name) {
         None => ViewState::Unfilled,
         Some(f) if f == fingerprint => ViewState::Filled,
-        Some(_) => ViewState::Changed,
+        Some(f) => match (
+            f.split_once(IDENTITY_MARK),
+            fingerprint.split_once(IDENTITY_MARK),
+        ) {
+            (Some((one, _)), Some((other, _))) if one != other => ViewState::Unfilled,
+            (None, Some((_, plan))) if f == plan => ViewState::Filled,
+            _ => ViewState::Changed,
+        },
     }
 }
 

@@ -70,6 +70,7 @@ impl Session {
                 Some(subscribe::subscription_schema(&relation.schema()))
             }
             Statement::Explain(_) => Some(rowset::text_schema(&["QUERY PLAN"])),
+            Statement::ExplainReplace(_) => Some(rowset::text_schema(&show::REPLACE_COLUMNS)),
             Statement::ExplainMaterializedView { analyze, .. } => {
                 Some(rowset::text_schema(&show::explain_columns(*analyze)))
             }

@@ -106,6 +106,7 @@ impl Session {
             Statement::Refresh(view) => self.refresh(view).await,
             Statement::Flush => self.flush().await,
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
+            Statement::ExplainReplace(create) => self.explain_replace(create).await,
             Statement::ExplainMaterializedView { name, analyze } => {
                 self.explain_view(name, *analyze).await
             }

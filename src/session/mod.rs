@@ -390,6 +390,15 @@ impl Session {
         });
     }
 
+    fn notice_with_hint(&mut self, message: String, hint: String) {
+        self.notices.push(Notice {
+            severity: "NOTICE",
+            sqlstate: "00000",
+            message,
+            hint: Some(hint),
+        });
+    }
+
     fn warn(&mut self, sqlstate: &'static str, message: impl Into<String>) {
         self.notices.push(Notice {
             severity: "WARNING",

@@ -18,6 +18,7 @@ pub(super) const DESCRIBE_COLUMNS: [&str; 5] = ["column", "type", "nullable", "d
 pub(super) const CREATE_COLUMNS: [&str; 2] = ["name", "create_statement"];
 pub(super) const FUNCTION_COLUMNS: [&str; 5] =
     ["name", "arguments", "result", "volatility", "body"];
+pub(super) const REPLACE_COLUMNS: [&str; 4] = ["operator", "detail", "state", "rows_to_read"];
 pub(super) const OPTION_COLUMNS: [&str; 5] =
     ["option", "type", "default", "also_accepted", "description"];
 const EXPLAIN_COLUMNS: [&str; 5] = ["operator", "detail", "mode", "state", "retention"];

@@ -146,6 +146,8 @@ pub enum Statement {
         /// with the running pipeline's figures
         analyze: bool,
     },
+    /// `EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW …`: what it would keep and compute anew
+    ExplainReplace(Box<CreateMaterializedView>),
     /// `EXPLAIN …` of a query
     Explain(Box<ast::Statement>),
     /// `SHOW STREAMS | TABLES | …`

@@ -18,4 +18,5 @@ mod slt;
 #[path = "../../src/soak.rs"]
 mod soak;
 mod tools;
+mod user_functions;
 mod word_count;

@@ -24,7 +24,7 @@ use crate::engine::sink_query;
 use crate::error::{Error, Result, sqlstate};
 
 /// Definitions as a transaction sees them, for planning only.
-struct Seen(Arc<CatalogSnapshot>);
+pub(super) struct Seen(pub Arc<CatalogSnapshot>);
 
 impl Definitions for Seen {
     fn object(&self, name: &str) -> Option<CatalogObject> {
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// The plan of what runs and reads altered relations; `None` for what does not run by itself.
-    async fn running_plan(&self, reader: &CatalogObject) -> Result<Option<ViewPlan>> {
+    pub(super) async fn running_plan(&self, reader: &CatalogObject) -> Result<Option<ViewPlan>> {
         let snapshot = self.definitions();
         let text = match &reader.definition {
             Definition::MaterializedView(view) => view.query.clone(),

@@ -183,7 +183,16 @@ fn table(cursor: &mut Cursor) -> Result<Statement> {
     }))
 }
 
+/// `CREATE OR REPLACE MATERIALIZED VIEW` was read.
+pub(super) fn replaced_view(cursor: &mut Cursor) -> Result<CreateMaterializedView> {
+    view_definition(cursor, true)
+}
+
 fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
+    view_definition(cursor, or_replace).map(Statement::CreateMaterializedView)
+}
+
+fn view_definition(cursor: &mut Cursor, or_replace: bool) -> Result<CreateMaterializedView> {
     let if_not_exists = if_not_exists(cursor);
     let name = cursor.object_name()?;
     let column_names = optional_column_names(cursor)?;
@@ -195,7 +204,7 @@ fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement>
     }
     cursor.accept("WITH DATA");
     let emit = cursor.take_emit().unwrap_or_default();
-    Ok(Statement::CreateMaterializedView(CreateMaterializedView {
+    Ok(CreateMaterializedView {
         name,
         if_not_exists,
         or_replace,
@@ -204,7 +213,7 @@ fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement>
         query,
         query_text,
         emit,
-    }))
+    })
 }
 
 fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
