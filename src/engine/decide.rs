@@ -244,6 +244,24 @@ mod tests {
     }
 
     #[test]
+    fn a_view_is_known_by_its_identity_and_its_plan() {
+        let of = |committed: &str, now: &str| {
+            let committed = BTreeMap::from([("v".to_owned(), committed.to_owned())]);
+            view_state(&committed, "v", now)
+        };
+        let now = known_by(7, "abc");
+        assert_eq!(of(&now, &now), ViewState::Filled);
+        assert_eq!(of(&known_by(7, "def"), &now), ViewState::Changed);
+        // Another view of the name was replaced, with or without another plan.
+        assert_eq!(of(&known_by(6, "def"), &now), ViewState::Unfilled);
+        assert_eq!(of(&known_by(6, "abc"), &now), ViewState::Unfilled);
+        // As commits of old had it.
+        assert_eq!(of("abc", &now), ViewState::Filled);
+        assert_eq!(of("def", &now), ViewState::Changed);
+        assert_eq!(view_state(&BTreeMap::new(), "v", &now), ViewState::Unfilled);
+    }
+
+    #[test]
     fn watermark_is_the_slowest_inputs_and_never_moves_back() {
         let min = WatermarkPolicy::Minimum;
         assert_eq!(

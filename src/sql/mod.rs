@@ -33,6 +33,7 @@ mod set_operations;
 mod source;
 pub mod statement;
 mod subqueries;
+pub(crate) mod temporal_join;
 pub(crate) mod user_functions;
 
 use crate::error::Result;

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{NodeKind, PlanNode, ViewPlan};
+use crate::dataflow::join::LeftRows;
 
 /// An operator that keeps all that ever came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Bound {
     WindowInGroups,
     /// a condition that bounds how far the event times of the two sides lie apart
     TimesOfBothSides,
+    /// rows joined as they come, with the other side as it is then
+    OtherSideAsOfTheBatch,
     /// event time among the groups or first in the order
     TimeInGroupsOrOrder,
     /// nothing: the operator keeps its input
@@ -47,7 +50,10 @@ impl ViewPlan {
             input.filter(|input| self.nodes[*input].append_only)
         };
         let kept: Vec<usize> = kept_ports(node).into_iter().filter_map(growing).collect();
-        let bound = bound_of(&node.kind)?;
+        let mut bound = bound_of(&node.kind)?;
+        if bound == Bound::TimesOfBothSides && growing(0).is_some() && growing(1).is_none() {
+            bound = Bound::OtherSideAsOfTheBatch;
+        }
         let mut relations = BTreeSet::new();
         for input in kept {
             self.relations_below(input, &mut relations);
@@ -76,6 +82,7 @@ fn kept_ports(node: &PlanNode) -> Vec<usize> {
         NodeKind::Aggregate(request) if request.event_time.is_some() => Vec::new(),
         // One group; its arguments are kept only where an aggregate needs them all.
         NodeKind::Aggregate(request) if request.group.is_empty() => Vec::new(),
+        NodeKind::Join(spec) if spec.left_rows == LeftRows::Passing => vec![1],
         NodeKind::Join(spec) => (0..2)
             .filter(|port| {
                 let time = spec.times.as_ref().map(|times| times[*port]);
@@ -114,5 +121,88 @@ fn bound_of(kind: &NodeKind) -> Option<Bound> {
         | NodeKind::Union
         | NodeKind::SingleRow
         | NodeKind::Temporal(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::definition::EmitMode;
+    use crate::dataflow::plan::InputProperties;
+    use crate::dataflow::testing::{Harness, kvs_schema};
+
+    fn stream(watermark_column: Option<usize>) -> InputProperties {
+        InputProperties {
+            schema: kvs_schema(),
+            append_only: true,
+            watermark_column,
+            primary_key: None,
+            event_time: Vec::new(),
+        }
+    }
+
+    fn found(sql: &str) -> Vec<(Bound, String)> {
+        let mut harness = Harness::new();
+        harness.relation("s", stream(None));
+        harness.relation("w", stream(Some(1)));
+        harness.relation("x", stream(Some(1)));
+        harness.table("t");
+        let plan = harness.plan("v", sql, EmitMode::OnUpdate).unwrap();
+        let states = plan.unbounded_states().into_iter();
+        states.map(|s| (s.bound, s.relations.join(" "))).collect()
+    }
+
+    #[test]
+    fn operators_that_keep_all_that_ever_came_are_found() {
+        for (sql, bound, relations) in [
+            (
+                "SELECT k, count(*) FROM s GROUP BY k",
+                Bound::WindowInGroups,
+                "s",
+            ),
+            (
+                "SELECT k, count(*) FROM w GROUP BY k",
+                Bound::WindowInGroups,
+                "w",
+            ),
+            ("SELECT DISTINCT k FROM s", Bound::Nothing, "s"),
+            (
+                "SELECT s.k FROM s JOIN w ON s.k = w.k",
+                Bound::TimesOfBothSides,
+                "s w",
+            ),
+            (
+                "SELECT s.k FROM s JOIN t ON s.k = t.k",
+                Bound::OtherSideAsOfTheBatch,
+                "s",
+            ),
+            (
+                "SELECT k, lag(v) OVER (PARTITION BY k ORDER BY s) FROM s",
+                Bound::TimeInGroupsOrOrder,
+                "s",
+            ),
+            (
+                "SELECT k FROM s EXCEPT SELECT k FROM t",
+                Bound::Nothing,
+                "s",
+            ),
+        ] {
+            assert_eq!(found(sql), [(bound, relations.to_owned())], "{sql}");
+        }
+    }
+
+    #[test]
+    fn bounded_state_is_told_of_by_nobody() {
+        for sql in [
+            "SELECT k, v FROM s WHERE v > 3",
+            "SELECT count(*) FROM s",
+            "SELECT v, count(*) FROM w GROUP BY v",
+            "SELECT w.k FROM w JOIN x ON w.k = x.k AND w.v BETWEEN x.v - 5 AND x.v + 5",
+            "SELECT k, v FROM s ORDER BY v LIMIT 3",
+            "SELECT k, count(*) FROM t GROUP BY k",
+            "SELECT t.k FROM t JOIN t u ON t.k = u.k",
+        ] {
+            assert_eq!(found(sql), [], "{sql}");
+        }
     }
 }

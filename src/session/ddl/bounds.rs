@@ -29,9 +29,10 @@ fn hint(snapshot: &CatalogSnapshot, state: &UnboundedState) -> String {
     for relation in &state.relations {
         streams_below(snapshot, relation, &mut streams);
     }
+    let needs_watermark = state.bound != Bound::OtherSideAsOfTheBatch;
     let missing: Vec<String> = streams
         .iter()
-        .filter(|(_, stream)| stream.watermark.is_none())
+        .filter(|(_, stream)| needs_watermark && stream.watermark.is_none())
         .map(|(name, stream)| watermark_statement(name, stream))
         .collect();
     let clause = match state.bound {
@@ -41,13 +42,16 @@ fn hint(snapshot: &CatalogSnapshot, state: &UnboundedState) -> String {
         Bound::TimesOfBothSides => {
             "add a condition that bounds how far the event times of the two sides lie apart"
         }
+        Bound::OtherSideAsOfTheBatch => {
+            "write JOIN … FOR SYSTEM_TIME AS OF event time ON …, which keeps no rows of the stream"
+        }
         Bound::TimeInGroupsOrOrder => "partition by a window of event time, or order by event time",
         Bound::Nothing => "",
     };
     match (missing.is_empty(), clause.is_empty()) {
         (_, true) => "It keeps its whole input; no watermark frees that.".to_owned(),
         (true, false) => format!("To bound it, {clause}."),
-        (false, false) => format!("To bound it, say {}, and {clause}.", missing.join(" and ")),
+        (false, false) => format!("To bound it, {}, and {clause}.", missing.join(", ")),
     }
 }
 
@@ -74,7 +78,7 @@ fn streams_below<'a>(
     }
 }
 
-/// The statement that gives a stream its watermark.
+/// What gives a stream its watermark.
 fn watermark_statement(name: &str, stream: &StreamDefinition) -> String {
     let is_time = |t: &SqlType| matches!(t, SqlType::Timestamp | SqlType::TimestampTz);
     let column = stream.columns.iter().find(|c| is_time(&c.sql_type));
@@ -83,11 +87,11 @@ fn watermark_statement(name: &str, stream: &StreamDefinition) -> String {
         Some(column) => {
             let column = quote_identifier(&column.name);
             format!(
-                "ALTER STREAM {name} ALTER WATERMARK FOR {column} AS {column} - INTERVAL '1 hour'"
+                "say ALTER STREAM {name} ALTER WATERMARK FOR {column} AS {column} - INTERVAL '1 hour'"
             )
         }
         None => {
-            format!("ALTER STREAM {name} ADD COLUMN event_time TIMESTAMPTZ with a watermark for it")
+            format!("give stream {name} a TIMESTAMPTZ column and a watermark for it")
         }
     }
 }

@@ -151,11 +151,16 @@ impl VisitorMut for Rewriter {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
         joins::merge_full_using(select);
-        let rewritten = joins::mark_asof(select).and_then(|()| group_windows::rewrite(select));
+        let rewritten = joins::mark_asof(select)
+            .and_then(|()| joins::mark_system_time(select))
+            .and_then(|()| group_windows::rewrite(select));
         into_flow(rewritten)
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        if let Err(error) = joins::refuse_versions(factor) {
+            return ControlFlow::Break(error);
+        }
         sets::rewrite_in_from(factor);
         into_flow(windows::rewrite_table_factor(factor))
     }
