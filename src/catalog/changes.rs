@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::definition::{CatalogObject, PipelineDefinition};
+use super::function::FunctionDefinition;
 use super::snapshot::{CatalogSnapshot, PartsMut, SecretRecord};
 use crate::error::{Error, Result, sqlstate};
 
@@ -39,6 +40,10 @@ pub enum CatalogChange {
     ReplaceSecret(String, SecretRecord),
     /// A secret goes.
     DropSecret(String),
+    /// A new function, or another definition for the one with the same identifier.
+    PutFunction(Arc<FunctionDefinition>),
+    /// A function goes.
+    DropFunction(Arc<FunctionDefinition>),
 }
 
 /// A session's uncommitted changes to the catalog.
@@ -125,6 +130,7 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
         objects,
         pipelines,
         secrets,
+        functions,
     } = contents.parts_mut();
     match change {
         CatalogChange::Create(object) => {
@@ -173,6 +179,22 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
                 return Err(changed_meanwhile("secret", name));
             }
         }
+        CatalogChange::PutFunction(function) => {
+            let signature = function.signature();
+            match functions.get(&signature) {
+                Some(existing) if existing.oid != function.oid => {
+                    return Err(duplicate_function(&signature));
+                }
+                _ => functions.insert(signature, function.clone()),
+            };
+        }
+        CatalogChange::DropFunction(function) => {
+            let signature = function.signature();
+            match functions.get(&signature) {
+                Some(existing) if existing.oid == function.oid => functions.remove(&signature),
+                _ => return Err(changed_meanwhile("function", &signature)),
+            };
+        }
     }
     Ok(())
 }
@@ -190,6 +212,18 @@ pub fn duplicate_relation(name: &str) -> Error {
         sqlstate::DUPLICATE_TABLE,
         format!("relation \"{name}\" already exists"),
     )
+}
+
+/// 42723: there is a function of this signature.
+pub fn duplicate_function(signature: &str) -> Error {
+    let name = signature
+        .split_once('(')
+        .map_or(signature, |(name, _)| name);
+    Error::new(
+        sqlstate::DUPLICATE_FUNCTION,
+        format!("function \"{name}\" already exists with same argument types"),
+    )
+    .hint("Say CREATE OR REPLACE FUNCTION to give it another body.")
 }
 
 /// 42710: the secret's name is taken.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+use super::function::FunctionDefinition;
 use super::shape::Shape;
 use crate::types::{SqlType, TYPE_KEY, TextType};
 
@@ -172,6 +173,9 @@ pub struct MaterializedViewDefinition {
     /// For the altered ones among them: the version of their columns that the query means.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, usize>,
+    /// The functions in SQL that it was planned with, also those that functions and views call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Arc<FunctionDefinition>>,
 }
 
 /// `CREATE VIEW`.
@@ -186,6 +190,10 @@ pub struct ViewDefinition {
     /// For the altered ones among them: the version of their columns that the query means.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, usize>,
+    /// The functions in SQL that it calls, as they were at its creation; they mean what they are
+    /// when the view is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Arc<FunctionDefinition>>,
 }
 
 /// `CREATE SINK`.
@@ -272,10 +280,42 @@ impl CatalogObject {
         }
     }
 
+    /// The functions in SQL that its query calls.
+    pub fn functions(&self) -> &[Arc<FunctionDefinition>] {
+        match &self.definition {
+            Definition::MaterializedView(d) => &d.functions,
+            Definition::View(d) => &d.functions,
+            Definition::Stream(_) | Definition::Table(_) | Definition::Sink(_) => &[],
+        }
+    }
+
+    /// What the names in its query mean.
+    pub fn kept_names(&self) -> KeptNames {
+        let versions = match &self.definition {
+            Definition::MaterializedView(view) => view.versions.clone(),
+            Definition::View(view) => view.versions.clone(),
+            Definition::Sink(sink) => sink.versions.clone(),
+            Definition::Stream(_) | Definition::Table(_) => BTreeMap::new(),
+        };
+        KeptNames {
+            versions,
+            functions: self.functions().to_vec(),
+        }
+    }
+
     /// Arrow schema of the columns.
     pub fn schema(&self) -> SchemaRef {
         columns_schema(self.columns())
     }
+}
+
+/// What the names in a stored query mean.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptNames {
+    /// Of altered relations: the version of their columns.
+    pub versions: BTreeMap<String, usize>,
+    /// Functions in SQL; there are no others for the query.
+    pub functions: Vec<Arc<FunctionDefinition>>,
 }
 
 /// Arrow schema of a list of columns.

@@ -16,6 +16,7 @@
 pub mod changes;
 pub mod definition;
 mod file;
+pub mod function;
 pub mod history;
 pub mod pg_catalog;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FIRST_OID;
 use super::definition::{CatalogObject, Definition, OptionValue, Options, PipelineDefinition};
+use super::function::FunctionDefinition;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
@@ -37,13 +38,17 @@ pub struct CatalogSnapshot {
     objects: BTreeMap<String, Arc<CatalogObject>>,
     pipelines: BTreeMap<String, PipelineDefinition>,
     secrets: BTreeMap<String, SecretRecord>,
+    /// By their signatures.
+    #[serde(default)]
+    functions: BTreeMap<String, Arc<FunctionDefinition>>,
 }
 
-/// The three name spaces, to change them.
+/// The name spaces, to change them.
 pub(super) struct PartsMut<'a> {
     pub objects: &'a mut BTreeMap<String, Arc<CatalogObject>>,
     pub pipelines: &'a mut BTreeMap<String, PipelineDefinition>,
     pub secrets: &'a mut BTreeMap<String, SecretRecord>,
+    pub functions: &'a mut BTreeMap<String, Arc<FunctionDefinition>>,
 }
 
 impl Default for CatalogSnapshot {
@@ -54,6 +59,7 @@ impl Default for CatalogSnapshot {
             objects: BTreeMap::new(),
             pipelines: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            functions: BTreeMap::new(),
         }
     }
 }
@@ -124,7 +130,24 @@ impl CatalogSnapshot {
             objects: &mut self.objects,
             pipelines: &mut self.pipelines,
             secrets: &mut self.secrets,
+            functions: &mut self.functions,
         }
+    }
+
+    /// All functions, by signature.
+    pub fn functions(&self) -> impl Iterator<Item = &Arc<FunctionDefinition>> {
+        self.functions.values()
+    }
+
+    /// The function of a signature.
+    pub fn function(&self, signature: &str) -> Option<&Arc<FunctionDefinition>> {
+        self.functions.get(signature)
+    }
+
+    /// Views that call a function, directly or through others, by name.
+    pub fn function_users(&self, oid: u32) -> Vec<Arc<CatalogObject>> {
+        let calls = |o: &&Arc<CatalogObject>| o.functions().iter().any(|f| f.oid == oid);
+        self.objects.values().filter(calls).cloned().collect()
     }
 
     /// The object as it is now; 40001 if it was dropped or replaced by a namesake.
@@ -231,6 +254,18 @@ impl CatalogSnapshot {
                         "{} {} needs relation \"{missing}\", which another transaction dropped",
                         kind_name(kind_of(&object.definition)),
                         object.name
+                    ),
+                ));
+            }
+            let is_missing = |oid: u32| !self.functions.values().any(|f| f.oid == oid);
+            if let Some(missing) = object.functions().iter().find(|f| is_missing(f.oid)) {
+                return Err(Error::new(
+                    sqlstate::DEPENDENT_OBJECTS,
+                    format!(
+                        "{} {} needs function {}, which another transaction dropped",
+                        kind_name(kind_of(&object.definition)),
+                        object.name,
+                        missing.signature()
                     ),
                 ));
             }

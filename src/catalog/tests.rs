@@ -19,6 +19,7 @@ fn view(oid: u32, name: &str, reads: &[&str]) -> Arc<CatalogObject> {
         columns: vec![samples::column("a")],
         depends_on: reads.iter().map(|r| (*r).to_owned()).collect(),
         versions: Default::default(),
+        functions: Vec::new(),
     });
     Arc::new(samples::object(oid, name, definition))
 }

@@ -1,6 +1,5 @@
 //! What the engine asks of the catalog, of planning and of history, answered by ours.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,7 +8,7 @@ use datafusion::logical_expr::LogicalPlan;
 
 use super::DatabaseParts;
 use crate::catalog::Catalog;
-use crate::catalog::definition::{CatalogObject, PipelineDefinition};
+use crate::catalog::definition::{CatalogObject, KeptNames, PipelineDefinition};
 use crate::catalog::history::History;
 use crate::catalog::history::rows::{DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow};
 use crate::connectors::{DataGap, DeadLetter};
@@ -69,8 +68,8 @@ impl SessionBinder {
 
 #[async_trait]
 impl Binder for SessionBinder {
-    async fn bind(&self, query: &str, versions: &BTreeMap<String, usize>) -> Result<LogicalPlan> {
-        self.binder.bind(query, versions).await
+    async fn bind(&self, query: &str, kept: &KeptNames) -> Result<LogicalPlan> {
+        self.binder.bind(query, kept).await
     }
 
     fn state(&self) -> SessionState {

@@ -21,6 +21,7 @@ use super::batch::BatchOutcome;
 use super::feeding::Intake;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::pipeline::Pipeline;
+use super::shared::ViewReader;
 use crate::checkpoint::{Checkpoint, CommitEntry, OffsetEntry, PendingState};
 use crate::crash_point::crash_point;
 use crate::dataflow::change::ChangeBatch;
@@ -40,6 +41,8 @@ pub(super) struct Committing {
     view_changes: BTreeMap<String, Vec<ChangeBatch>>,
     /// Views that the batch holds.
     filled: BTreeSet<String>,
+    /// Replaced views that it fills.
+    switched: BTreeMap<String, ViewReader>,
     /// Rows and bytes that it took in.
     taken: (u64, u64),
 }
@@ -180,6 +183,7 @@ impl Pipeline {
             entry,
             view_changes,
             filled,
+            switched: std::mem::take(&mut self.switching),
             taken: (
                 intake.per_relation.values().map(|c| c.rows).sum(),
                 intake.bytes,
@@ -251,6 +255,7 @@ impl Pipeline {
             batch_id,
             committing.view_changes,
             committing.filled,
+            committing.switched,
         );
         let rows = metrics_rows(&written.figures, &written.watch.phases, &written.views);
         let history = &self.parts.history;

@@ -185,7 +185,16 @@ pub enum ViewState {
     Changed,
 }
 
-/// Compares a view's fingerprint with the last commit's.
+/// Between the identity of a view and the fingerprint of its plan, in a commit.
+const IDENTITY_MARK: char = ':';
+
+/// What a commit says of a view: who it is, and what its plan is.
+pub fn known_by(oid: u32, fingerprint: &str) -> String {
+    format!("{oid}{IDENTITY_MARK}{fingerprint}")
+}
+
+/// Compares what a view is known by with the last commit's. Another view of the name replaced the
+/// one whose state is there; commits of old hold fingerprints only.
 pub fn view_state(
     committed: &BTreeMap<String, String>,
     name: &str,
@@ -194,7 +203,14 @@ pub fn view_state(
     match committed.get(name) {
         None => ViewState::Unfilled,
         Some(f) if f == fingerprint => ViewState::Filled,
-        Some(_) => ViewState::Changed,
+        Some(f) => match (
+            f.split_once(IDENTITY_MARK),
+            fingerprint.split_once(IDENTITY_MARK),
+        ) {
+            (Some((one, _)), Some((other, _))) if one != other => ViewState::Unfilled,
+            (None, Some((_, plan))) if f == plan => ViewState::Filled,
+            _ => ViewState::Changed,
+        },
     }
 }
 
@@ -240,6 +256,24 @@ mod tests {
             delay,
             idle,
         }
+    }
+
+    #[test]
+    fn a_view_is_known_by_its_identity_and_its_plan() {
+        let of = |committed: &str, now: &str| {
+            let committed = BTreeMap::from([("v".to_owned(), committed.to_owned())]);
+            view_state(&committed, "v", now)
+        };
+        let now = known_by(7, "abc");
+        assert_eq!(of(&now, &now), ViewState::Filled);
+        assert_eq!(of(&known_by(7, "def"), &now), ViewState::Changed);
+        // Another view of the name was replaced, with or without another plan.
+        assert_eq!(of(&known_by(6, "def"), &now), ViewState::Unfilled);
+        assert_eq!(of(&known_by(6, "abc"), &now), ViewState::Unfilled);
+        // As commits of old had it.
+        assert_eq!(of("abc", &now), ViewState::Filled);
+        assert_eq!(of("def", &now), ViewState::Changed);
+        assert_eq!(view_state(&BTreeMap::new(), "v", &now), ViewState::Unfilled);
     }
 
     #[test]

@@ -225,6 +225,27 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives a materialized view another query, bound and analyzed: it is filled at the next batch,
+    /// and read as it was until then. Fails, changing nothing, when the plan cannot be a view.
+    pub async fn replace_materialized_view(
+        &self,
+        object: &CatalogObject,
+        pipeline: &str,
+        plan: &LogicalPlan,
+    ) -> Result<()> {
+        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
+        let shared = self
+            .pipeline(pipeline)
+            .ok_or_else(|| unknown(&object.name))?;
+        let replace = Box::new(AddView {
+            object: object.clone(),
+            plan: planned,
+        });
+        shared
+            .ask(|reply| Command::ReplaceView(replace, reply))
+            .await
+    }
+
     /// Waits until a new pipeline is open, so that its errors are its creator's.
     async fn opened(&self, shared: &Arc<PipelineShared>, object: &CatalogObject) -> Result<()> {
         let mut status = shared.status.subscribe();

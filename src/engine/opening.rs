@@ -151,6 +151,7 @@ impl Pipeline {
         if let Some(checkpoint) = self.closing.take() {
             Checkpoint::clone(&checkpoint).close().await;
         }
+        self.switching.clear();
         let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
         let mut views = Vec::new();
         for object in self.objects.clone() {
@@ -185,6 +186,7 @@ impl Pipeline {
         let filled_before: BTreeSet<String> = committed
             .keys()
             .filter(|name| views.iter().any(|v| v.object.name == **name))
+            .filter(|name| !unfilled.contains(*name))
             .cloned()
             .collect();
         self.views = views;
@@ -213,8 +215,13 @@ impl Pipeline {
             unpersisted: Unpersisted::default(),
         });
         if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
-            self.shared
-                .publish(state.snapshot(), batch_id, BTreeMap::new(), filled_before);
+            self.shared.publish(
+                state.snapshot(),
+                batch_id,
+                BTreeMap::new(),
+                filled_before,
+                BTreeMap::new(),
+            );
         }
         self.tell_missed_metrics().await?;
         self.open_sources(last.as_ref()).await?;
@@ -233,12 +240,13 @@ impl Pipeline {
 
     /// Plans a view's query, or the query that feeds a sink over no materialized view.
     pub(super) async fn plan(&self, object: &CatalogObject) -> Result<ViewPlan> {
-        let (query, versions) = match &object.definition {
-            Definition::MaterializedView(view) => (view.query.clone(), &view.versions),
-            Definition::Sink(sink) => (sink_query(&sink.from), &sink.versions),
+        let query = match &object.definition {
+            Definition::MaterializedView(view) => view.query.clone(),
+            Definition::Sink(sink) => sink_query(&sink.from),
             _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
         };
-        let bound = self.parts.binder.bind(&query, versions).await?;
+        let kept = object.kept_names();
+        let bound = self.parts.binder.bind(&query, &kept).await?;
         plan_object(&self.parts, &self.registry, object, &bound)
     }
 
@@ -246,15 +254,9 @@ impl Pipeline {
     pub(super) fn remember(&self, entry: &ViewEntry, plan: &ViewPlan) -> Result<()> {
         if entry.is_stored() {
             self.registry.insert(&entry.object.name, plan);
-            self.shared.readers.write().insert(
-                entry.object.name.clone(),
-                ViewReader {
-                    state_name: state_name(&entry.object),
-                    schema: plan.schema.clone(),
-                    key: plan.key.clone(),
-                    contents: plan.contents()?,
-                },
-            );
+            let reader = reader_of(&entry.object, plan)?;
+            let mut readers = self.shared.readers.write();
+            readers.insert(entry.object.name.clone(), reader);
         }
         Ok(())
     }
@@ -463,6 +465,17 @@ impl Pipeline {
             }
         }
     }
+}
+
+/// How a view's rows are read.
+pub(super) fn reader_of(object: &CatalogObject, plan: &ViewPlan) -> Result<ViewReader> {
+    Ok(ViewReader {
+        object: Arc::new(object.clone()),
+        state_name: state_name(object),
+        schema: plan.schema.clone(),
+        key: plan.key.clone(),
+        contents: plan.contents()?,
+    })
 }
 
 /// Renews the lease every few seconds for as long as the checkpoint is open.

@@ -3,7 +3,6 @@
 //! The engine knows no SQL text and no catalog file; it asks through these traits, so that a
 //! simulation can stand in for all of them.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use async_trait::async_trait;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 
-use crate::catalog::definition::{CatalogObject, PipelineDefinition};
+use crate::catalog::definition::{CatalogObject, KeptNames, PipelineDefinition};
 use crate::clock::ClockRef;
 use crate::connectors::{ConnectorEnvironment, DataGap, DeadLetter};
 use crate::error::Result;
@@ -33,9 +32,9 @@ pub trait Definitions: Send + Sync {
 /// Turns the text of a stored query into a bound plan.
 #[async_trait]
 pub trait Binder: Send + Sync {
-    /// Binds and analyzes a query over the catalog's relations; not optimized. `versions`: of
-    /// which version of their columns the query means altered relations.
-    async fn bind(&self, query: &str, versions: &BTreeMap<String, usize>) -> Result<LogicalPlan>;
+    /// Binds and analyzes a query over the catalog's relations; not optimized. `kept`: what
+    /// the names of altered relations and of functions mean in it.
+    async fn bind(&self, query: &str, kept: &KeptNames) -> Result<LogicalPlan>;
     /// The planning session's state: optimizer rules and functions.
     fn state(&self) -> SessionState;
 }

@@ -20,14 +20,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::batch::BatchOutcome;
 use super::committing::Committing;
-use super::decide::{self, AfterError, Trigger};
+use super::decide::{self, AfterError, Trigger, known_by};
 use super::interrupt::{Interrupted, interruptible};
 use super::opening::Opened;
 use super::parts::{EngineParts, Event};
 use super::planning::ViewRegistry;
 use super::receivers::Receivers;
 use super::settings::PipelineSettings;
-use super::shared::{Command, PipelineShared, Reply};
+use super::shared::{Command, PipelineShared, Reply, ViewReader};
 use super::sinks::SinkEntry;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::Checkpoint;
@@ -39,6 +39,7 @@ use crate::state::StateStore;
 /// A view of the pipeline.
 pub(super) struct ViewEntry {
     pub object: CatalogObject,
+    /// What commits know it by.
     pub fingerprint: String,
     /// Relations it reads.
     pub inputs: Vec<String>,
@@ -47,9 +48,9 @@ pub(super) struct ViewEntry {
 impl ViewEntry {
     pub fn new(object: CatalogObject, plan: &ViewPlan) -> Self {
         Self {
-            object,
-            fingerprint: plan.fingerprint.clone(),
+            fingerprint: known_by(object.oid, &plan.fingerprint),
             inputs: plan.inputs.iter().map(|i| i.relation.clone()).collect(),
+            object,
         }
     }
 
@@ -105,6 +106,8 @@ pub(super) struct Pipeline {
     /// The checkpoint of what was let go of, until it is closed.
     pub closing: Option<Arc<Checkpoint>>,
     pub state: Option<Arc<StateStore>>,
+    /// Of replaced views: how they are read once a batch that fills them is shown.
+    pub switching: BTreeMap<String, ViewReader>,
     /// The last batch's commit, while it is being written.
     pub committing: Option<Committing>,
     pub run_id: uuid::Uuid,
@@ -148,6 +151,7 @@ impl Pipeline {
             opened: None,
             closing: None,
             state: None,
+            switching: BTreeMap::new(),
             committing: None,
             run_id: uuid::Uuid::new_v4(),
             restarts: 0,
@@ -482,6 +486,16 @@ impl Pipeline {
             Command::Stalled => {}
             Command::AddView(add, reply) => {
                 let answer = self.add_view(*add).await;
+                reply.send(answer).ok();
+            }
+            Command::ReplaceView(replace, reply) => {
+                let answer = self.replace_view(*replace).await;
+                // A pipeline that could not start with the old query starts with the new one.
+                if self.opened.is_none() && !matches!(phase, Phase::Stopped) {
+                    self.attempt = 0;
+                    self.error = None;
+                    *phase = Phase::Opening;
+                }
                 reply.send(answer).ok();
             }
             Command::RemoveView(name, reply) => {

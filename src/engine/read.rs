@@ -6,7 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 
-use super::shared::PipelineShared;
+use super::shared::{PipelineShared, ViewReader};
+use crate::catalog::definition::CatalogObject;
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::state::StateSnapshot;
@@ -46,6 +47,8 @@ struct Pinned {
     snapshot: Option<StateSnapshot>,
     batch_id: Option<u64>,
     filled: std::collections::BTreeSet<String>,
+    /// how its views are read at that batch
+    readers: HashMap<String, ViewReader>,
     status: &'static str,
 }
 
@@ -73,6 +76,7 @@ impl ReadContext {
                 snapshot: publication.snapshot.clone(),
                 batch_id: publication.batch_id,
                 filled: publication.filled.clone(),
+                readers: pipeline.readers.read().clone(),
                 status,
             })
         });
@@ -91,13 +95,28 @@ impl ReadContext {
         }
     }
 
+    /// The definition under which a view is read, where that is not the one of the identifier
+    /// `oid`: a replaced view shows what it held until the new rows are there.
+    pub fn shown(&self, view: &str, oid: u32) -> Option<Arc<CatalogObject>> {
+        let pipeline = self.directory.pipeline_of(view).ok()?;
+        let is_other = |reader: &ViewReader| reader.object.oid != oid;
+        if !pipeline.readers.read().get(view).is_some_and(is_other) {
+            return None;
+        }
+        let pinned = self.pin(&pipeline);
+        let reader = pinned.readers.get(view).filter(|reader| is_other(reader))?;
+        Some(Arc::clone(&reader.object))
+    }
+
     /// Contents of a materialized view at the pinned batch, projected, in batches of some
     /// thousand rows. Synchronous and lazy: call `next` off the async threads.
     pub fn scan(
         &self,
-        view: &str,
+        view: &CatalogObject,
         projection: &[usize],
     ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch>> + Send>> {
+        let oid = view.oid;
+        let view = view.name.as_str();
         let pipeline = self.directory.pipeline_of(view)?;
         let pinned = self.pin(&pipeline);
         let Some(snapshot) = pinned
@@ -122,12 +141,11 @@ impl ReadContext {
                 _ => Ok(Box::new(std::iter::empty())),
             };
         };
-        let reader = pipeline
-            .readers
-            .read()
-            .get(view)
-            .cloned()
-            .ok_or_else(|| super::planning::unknown(view))?;
+        let reader = pinned.readers.get(view);
+        let reader = reader.ok_or_else(|| super::planning::unknown(view))?;
+        if reader.object.oid != oid {
+            return Err(replaced(view));
+        }
         reader.rows(snapshot, projection, SCAN_BATCH_ROWS)
     }
 
@@ -136,6 +154,14 @@ impl ReadContext {
         let pipeline = self.directory.pipeline_of(view)?;
         Ok(self.pin(&pipeline).batch_id)
     }
+}
+
+fn replaced(view: &str) -> Error {
+    Error::new(
+        sqlstate::SERIALIZATION_FAILURE,
+        format!("materialized view \"{view}\" was replaced meanwhile"),
+    )
+    .hint("Run the query again.")
 }
 
 fn unreadable(view: &str, why: String, hint: Option<String>) -> Error {
@@ -161,8 +187,11 @@ fn restoring(view: &str) -> Error {
 impl PipelineShared {
     /// The stored rows of a view at the published batch, as inserts.
     pub(super) fn stored_rows(&self, view: &str) -> Result<Vec<ChangeBatch>> {
-        let snapshot = self.publication.lock().snapshot.clone();
-        let reader = self.readers.read().get(view).cloned();
+        let (snapshot, reader) = {
+            let publication = self.publication.lock();
+            let reader = self.readers.read().get(view).cloned();
+            (publication.snapshot.clone(), reader)
+        };
         let (Some(snapshot), Some(reader)) = (snapshot, reader) else {
             return Ok(Vec::new());
         };

@@ -30,6 +30,8 @@ pub(super) type Reply = oneshot::Sender<Result<()>>;
 /// What others ask of a pipeline's task. Acted on at a batch border.
 pub(super) enum Command {
     AddView(Box<AddView>, Reply),
+    /// Another query under the name of a view.
+    ReplaceView(Box<AddView>, Reply),
     RemoveView(String, Reply),
     AddSink(Box<CatalogObject>, Reply),
     RemoveSink(String, Reply),
@@ -106,6 +108,8 @@ pub(super) struct AddView {
 /// How a materialized view is read.
 #[derive(Debug, Clone)]
 pub(super) struct ViewReader {
+    /// The definition whose rows it reads.
+    pub object: Arc<CatalogObject>,
     pub state_name: String,
     pub schema: SchemaRef,
     /// Columns by which its rows are unique; `None`: not known.
@@ -245,15 +249,18 @@ impl PipelineShared {
         }
     }
 
-    /// Publishes a committed batch: readers and subscribers change over together.
+    /// Publishes a committed batch: readers and subscribers change over together, and those of
+    /// `switched` views to another query.
     pub fn publish(
         &self,
         snapshot: StateSnapshot,
         batch_id: u64,
         changes: BTreeMap<String, Vec<crate::dataflow::change::ChangeBatch>>,
         filled: BTreeSet<String>,
+        switched: BTreeMap<String, ViewReader>,
     ) {
         let mut publication = self.publication.lock();
+        self.readers.write().extend(switched);
         publication.snapshot = Some(snapshot);
         publication.batch_id = Some(batch_id);
         publication.filled = filled;

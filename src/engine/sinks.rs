@@ -2,12 +2,13 @@
 
 use parking_lot::Mutex;
 
-use super::opening::Opened;
+use super::opening::{Opened, reader_of};
 use super::pipeline::{Pipeline, ViewEntry};
 use super::shared::AddView;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::CommitEntry;
 use crate::connectors::{self, SinkInput, SinkRef};
+use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, Result};
 
 /// A sink of the pipeline.
@@ -88,11 +89,7 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn join(
-        &mut self,
-        entry: ViewEntry,
-        plan: crate::dataflow::plan::ViewPlan,
-    ) -> Result<()> {
+    async fn join(&mut self, entry: ViewEntry, plan: ViewPlan) -> Result<()> {
         let opened: &mut Opened = self.opened.as_mut().expect("checked by the caller");
         let name = entry.object.name.clone();
         if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {
@@ -105,6 +102,61 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Another query for a view, at this batch border: the next batch fills it, and until that one
+    /// is shown its readers see what it held. With an error it goes on as it was.
+    pub(super) async fn replace_view(&mut self, replace: AddView) -> Result<()> {
+        let AddView { object, plan } = replace;
+        let name = object.name.clone();
+        if self.opened.as_ref().is_none_or(|o| o.dataflow.is_none()) {
+            // Not open: the view is planned with the others when it is.
+            self.objects.retain(|o| o.name != name);
+            self.objects.push(object);
+            return Ok(());
+        }
+        let reader = reader_of(&object, &plan)?;
+        let before = self.exchange(&object, plan.clone())?;
+        if let Err(error) = self.open_sources(None).await {
+            if let Some((old, plan)) = before {
+                self.exchange(&old, plan)?;
+                if let Some(opened) = self.opened.as_mut() {
+                    opened.unfilled.remove(&name);
+                }
+                self.open_sources(None).await?;
+            }
+            return Err(error);
+        }
+        self.registry.insert(&name, &plan);
+        self.switching.insert(name.clone(), reader);
+        self.shared.end_subscriptions(&name);
+        self.objects.retain(|o| o.name != name);
+        self.objects.push(object);
+        self.plan_fills();
+        self.refresh_board();
+        Ok(())
+    }
+
+    /// Puts a view's plan in the place of the one of its name, to be filled; what was there.
+    fn exchange(
+        &mut self,
+        object: &CatalogObject,
+        plan: ViewPlan,
+    ) -> Result<Option<(CatalogObject, ViewPlan)>> {
+        let opened: &mut Opened = self.opened.as_mut().expect("checked by the caller");
+        let name = &object.name;
+        let entry = ViewEntry::new(object.clone(), &plan);
+        let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) else {
+            return Err(Error::internal("the dataflow is gone"));
+        };
+        let old_plan = dataflow.plans().find(|p| p.name == *name).cloned();
+        dataflow.remove_view(name);
+        dataflow.add_view(plan)?;
+        opened.unfilled.insert(name.clone());
+        let at = self.views.iter().position(|v| v.object.name == *name);
+        let old = at.map(|at| self.views.remove(at).object);
+        self.views.push(entry);
+        Ok(old.zip(old_plan))
+    }
+
     /// A view leaves at this batch border; its state is deleted with the next batch.
     pub(super) async fn remove_view(&mut self, name: &str) -> Result<()> {
         self.objects.retain(|o| o.name != name);
@@ -112,6 +164,7 @@ impl Pipeline {
         self.shared.readers.write().remove(name);
         self.shared.end_subscriptions(name);
         self.registry.remove(name);
+        self.switching.remove(name);
         if let Some(opened) = self.opened.as_mut() {
             opened.unfilled.remove(name);
             if let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) {

@@ -1,7 +1,6 @@
 //! Binding of materialized views' queries: what runs is always bound from the stored text, at
 //! creation as at a restart, so that both give one plan.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use datafusion::execution::SessionState;
@@ -11,8 +10,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::rows::SharedRows;
 use super::scope::StatementScope;
-use super::{planning, versions};
-use crate::catalog::definition::ColumnDefinition;
+use super::{functions, planning, versions};
+use crate::catalog::definition::{ColumnDefinition, KeptNames};
+use crate::catalog::function::FunctionDefinition;
 use crate::database::DatabaseParts;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
@@ -21,25 +21,37 @@ use crate::error::{Error, ErrorKind, Result, sqlstate};
 pub(super) async fn bind_text(
     state: &SessionState,
     text: &str,
-    columns_meant: &BTreeMap<String, usize>,
+    kept: &KeptNames,
 ) -> Result<LogicalPlan> {
     let query = planning::query_statement(&*planning::parse_query(text)?);
-    let bound = versions::meaning(columns_meant, bind(state, query, &[]));
-    Ok(bound.await?.0)
+    let bound = versions::meaning(kept, bind(state, query, &[]));
+    Ok(bound.await?.plan)
 }
 
-/// Binds a query that is created now, under these names of its columns if there are any; and what
-/// its columns are.
+/// A query as a pipeline runs it.
+pub(super) struct BoundQuery {
+    pub plan: LogicalPlan,
+    /// what its columns are
+    pub columns: Vec<ColumnDefinition>,
+    /// the functions in SQL that it calls, those of the plain views in it aside
+    pub called: Vec<Arc<FunctionDefinition>>,
+}
+
+/// Binds a query that is created now, under these names of its columns if there are any.
 pub(super) async fn bind(
     state: &SessionState,
     query: ast::Statement,
     names: &[String],
-) -> Result<(LogicalPlan, Vec<ColumnDefinition>)> {
-    let plan = versions::binding(planning::plan_statement(state, query)).await?;
-    let plan = planning::analyzed(state, plan)?;
+) -> Result<BoundQuery> {
+    let planned = versions::binding(functions::plan(state, query, Vec::new())).await?;
+    let plan = planning::analyzed(state, planned.plan)?;
     let columns = planning::columns_of(&plan, names)?;
     let plan = versions::in_scan_names(planning::with_columns(plan, &columns)?)?;
-    Ok((plan, columns))
+    Ok(BoundQuery {
+        plan,
+        columns,
+        called: planned.called,
+    })
 }
 
 /// The text to store for a query whose columns the view renames: the names become part of it.
@@ -72,11 +84,7 @@ impl ViewBinder {
     }
 
     /// Binds a query over the newest committed definitions.
-    pub async fn bind(
-        &self,
-        query: &str,
-        versions: &BTreeMap<String, usize>,
-    ) -> Result<LogicalPlan> {
+    pub async fn bind(&self, query: &str, kept: &KeptNames) -> Result<LogicalPlan> {
         let parts = self.parts.upgrade().ok_or_else(|| {
             Error::with_kind(
                 ErrorKind::Cancelled,
@@ -86,7 +94,7 @@ impl ViewBinder {
         })?;
         let (context, scope) = self.context_of(&parts);
         scope.enter(parts.catalog.snapshot());
-        bind_text(&context.state(), query, versions).await
+        bind_text(&context.state(), query, kept).await
     }
 
     /// Functions and optimizer rules.

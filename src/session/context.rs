@@ -14,6 +14,7 @@ use super::rows::SharedRows;
 use super::scope::StatementScope;
 use super::settings::Settings;
 use crate::catalog::definition::CatalogObject;
+use crate::catalog::function::FunctionDefinition;
 use crate::catalog::pg_catalog::backends::Backend;
 use crate::catalog::pg_catalog::{self, ObjectModel, Parameter, Parameters, SessionFacts};
 use crate::catalog::system_tables;
@@ -45,6 +46,11 @@ pub(super) fn bare_context(
         .write()
         .config_mut()
         .set_extension(parts.query_threads.clone());
+    context
+        .state_ref()
+        .write()
+        .config_mut()
+        .set_extension(scope.clone());
     public.attach(context.state_weak_ref());
     context
 }
@@ -88,6 +94,10 @@ impl ObjectModel for SessionModel {
 
     fn version(&self) -> u64 {
         self.scope.catalog().version()
+    }
+
+    fn functions(&self) -> Vec<Arc<FunctionDefinition>> {
+        self.scope.catalog().functions().cloned().collect()
     }
 
     fn system_tables(&self) -> Vec<(String, SchemaRef)> {

@@ -71,6 +71,7 @@ impl Session {
             }
             Statement::Recovery(statement) => Some(recovery::schema_of(statement)),
             Statement::Explain(_) => Some(rowset::text_schema(&["QUERY PLAN"])),
+            Statement::ExplainReplace(_) => Some(rowset::text_schema(&show::REPLACE_COLUMNS)),
             Statement::ExplainMaterializedView { analyze, .. } => {
                 Some(rowset::text_schema(&show::explain_columns(*analyze)))
             }
@@ -81,7 +82,10 @@ impl Session {
                 Some(rowset::text_schema(&[&self.settings.spelling(name)]))
             }
             Statement::ShowObjects(kind) => Some(rowset::text_schema(show::object_columns(*kind))),
-            Statement::ShowCreate(..) => Some(rowset::text_schema(&show::CREATE_COLUMNS)),
+            Statement::ShowFunctions => Some(rowset::text_schema(&show::FUNCTION_COLUMNS)),
+            Statement::ShowCreate(..) | Statement::ShowCreateFunction(_) => {
+                Some(rowset::text_schema(&show::CREATE_COLUMNS))
+            }
             Statement::ShowOptions(_) => Some(rowset::text_schema(&show::OPTION_COLUMNS)),
             Statement::Describe(_) => Some(rowset::text_schema(&show::DESCRIBE_COLUMNS)),
             Statement::Fetch { name, .. } => Some(self.cursor(name)?.schema()),

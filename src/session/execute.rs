@@ -60,6 +60,12 @@ impl Session {
             }
             Statement::CreateView(create) => self.create_view(create).await,
             Statement::CreateSink(create) => self.create_sink(create),
+            Statement::CreateFunction(create) => self.create_function(create).await,
+            Statement::DropFunction {
+                functions,
+                if_exists,
+                cascade,
+            } => self.drop_functions(functions, *if_exists, *cascade),
             Statement::CreateSecret {
                 name,
                 value,
@@ -101,6 +107,7 @@ impl Session {
             Statement::Flush => self.flush().await,
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
             Statement::Recovery(recovery) => Box::pin(self.recover(recovery)).await,
+            Statement::ExplainReplace(create) => self.explain_replace(create).await,
             Statement::ExplainMaterializedView { name, analyze } => {
                 self.explain_view(name, *analyze).await
             }
@@ -113,6 +120,8 @@ impl Session {
         match statement {
             Statement::ShowObjects(kind) => Ok(self.show_objects(*kind)),
             Statement::ShowCreate(kind, name) => self.show_create(*kind, name),
+            Statement::ShowFunctions => Ok(self.show_functions()),
+            Statement::ShowCreateFunction(wanted) => self.show_create_function(wanted),
             Statement::ShowOptions(name) => self.show_options(name),
             Statement::Describe(name) => self.describe_relation(name),
             Statement::ShowParameter(name) => self.show_parameter(name),
@@ -189,6 +198,8 @@ fn writes(statement: &Statement) -> Option<&'static str> {
         Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
         Statement::CreateView(_) => "CREATE VIEW",
         Statement::CreateSink(_) => "CREATE SINK",
+        Statement::CreateFunction(_) => "CREATE FUNCTION",
+        Statement::DropFunction { .. } => "DROP FUNCTION",
         Statement::CreateSecret { .. } => "CREATE SECRET",
         Statement::AlterSecret { .. } => "ALTER SECRET",
         Statement::Drop { .. } => "DROP",

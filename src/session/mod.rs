@@ -14,6 +14,7 @@ mod ddl;
 mod describe;
 pub mod dml;
 mod execute;
+mod functions;
 mod parameters;
 mod planning;
 mod prepared;
@@ -388,6 +389,15 @@ impl Session {
             sqlstate,
             message: message.into(),
             hint: None,
+        });
+    }
+
+    fn notice_with_hint(&mut self, message: String, hint: String) {
+        self.notices.push(Notice {
+            severity: "NOTICE",
+            sqlstate: "00000",
+            message,
+            hint: Some(hint),
         });
     }
 

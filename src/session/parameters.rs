@@ -13,11 +13,11 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::metadata::{FieldMetadata, ScalarAndMetadata};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
-use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut, Visitor, VisitorMut};
 
-use super::planning::{analyzed, output_schema, rewritten};
+use super::functions;
+use super::planning::{analyzed, output_schema};
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
 
@@ -78,21 +78,7 @@ impl Typed {
         let data_types: Vec<ast::DataType> = known.iter().filter_map(|i| syntax(*i)).collect();
         let order: Vec<usize> = known.into_iter().chain(unknown).collect();
         renumber(&mut statement, &order);
-        let mut statement = rewritten(statement)?;
-        if !data_types.is_empty() {
-            statement = ast::Statement::Prepare {
-                name: ast::Ident::new("parameters"),
-                data_types,
-                statement: Box::new(statement),
-            };
-        }
-        let parsed = ParsedStatement::Statement(Box::new(statement));
-        let plan = match state.statement_to_plan(parsed).await? {
-            LogicalPlan::Statement(PlanStatement::Prepare(prepared)) => {
-                std::sync::Arc::unwrap_or_clone(prepared.input)
-            }
-            plan => plan,
-        };
+        let plan = functions::plan(state, statement, data_types).await?.plan;
         Ok(Self { plan, order })
     }
 

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 
-use super::versions;
+use super::{functions, versions};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
@@ -53,11 +53,7 @@ pub(super) async fn plan_statement(
     state: &SessionState,
     statement: ast::Statement,
 ) -> Result<LogicalPlan> {
-    let statement = rewritten(statement)?;
-    let plan = state
-        .statement_to_plan(ParsedStatement::Statement(Box::new(statement)))
-        .await?;
-    Ok(plan)
+    Ok(functions::plan(state, statement, Vec::new()).await?.plan)
 }
 
 /// The columns of a plan's rows.
@@ -149,7 +145,9 @@ pub(super) async fn plan_view_query(
 ) -> Result<LogicalPlan> {
     let query = parse_query(text)?;
     let planned = plan_statement(state, query_statement(&query));
-    let plan = versions::meaning(&versions::kept(object), planned)
+    let mut kept = object.kept_names();
+    kept.functions = functions::present(state, &kept.functions);
+    let plan = versions::meaning(&kept, planned)
         .await
         .map_err(|e| e.context(format!("view \"{}\"", object.name)))?;
     with_columns(plan, object.columns())
@@ -168,8 +166,9 @@ pub(super) fn parse_query(text: &str) -> Result<Box<ast::Query>> {
 /// than `public` come with it: `pg_catalog.pg_class`.
 pub(super) fn relations_read(
     state: &SessionState,
-    statement: ast::Statement,
+    mut statement: ast::Statement,
 ) -> Result<Vec<String>> {
+    functions::marked(state, &mut statement)?;
     let statement = rewritten(statement)?;
     let references =
         state.resolve_table_references(&ParsedStatement::Statement(Box::new(statement)))?;

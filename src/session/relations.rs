@@ -91,7 +91,7 @@ impl PublicSchema {
                 self.computed(object, &view.query).await
             }
             Definition::MaterializedView(_) => Ok(Arc::new(Relation {
-                object: object.clone(),
+                object: self.shown(object)?,
                 contents: Contents::View(self.scope.clone()),
                 parts: self.parts.clone(),
             })),
@@ -105,6 +105,17 @@ impl PublicSchema {
                 format!("cannot read sink \"{}\"", object.name),
             ))),
         }
+    }
+
+    /// A view under the definition of the rows that are there; a pipeline reads the newest.
+    fn shown(&self, object: &Arc<CatalogObject>) -> PlanResult<Arc<CatalogObject>> {
+        if versions::is_binding() {
+            return Ok(Arc::clone(object));
+        }
+        let parts = alive(&self.parts)?;
+        let reads = self.scope.reads(parts.engine());
+        let shown = reads.shown(&object.name, object.oid);
+        Ok(shown.unwrap_or_else(|| Arc::clone(object)))
     }
 
     /// A view whose rows are computed when they are read.
@@ -296,7 +307,7 @@ impl PartitionStream for RelationStream {
             self.columns.clone()
         };
         let rows = match &self.reader {
-            Reader::View(context) => view_rows(context.clone(), self.object.name.clone(), columns),
+            Reader::View(context) => view_rows(context.clone(), self.object.clone(), columns),
             Reader::Stream(engine) => {
                 let stored = columns.iter().map(|c| self.object.stored_index(*c));
                 stream_rows(engine.clone(), Arc::clone(&self.object), stored.collect())
@@ -322,10 +333,10 @@ impl PartitionStream for RelationStream {
 type BatchStream = stream::BoxStream<'static, PlanResult<RecordBatch>>;
 
 /// Reads a view on a thread for blocking work; a dropped stream ends the reading.
-fn view_rows(context: ReadContext, name: String, columns: Vec<usize>) -> BatchStream {
+fn view_rows(context: ReadContext, view: Arc<CatalogObject>, columns: Vec<usize>) -> BatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(READ_AHEAD_BATCHES);
     let reading = tokio::task::spawn_blocking(move || {
-        let batches = match context.scan(&name, &columns) {
+        let batches = match context.scan(&view, &columns) {
             Ok(batches) => batches,
             Err(error) => {
                 // Without a receiver nobody asks for the error either.

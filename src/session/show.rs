@@ -10,11 +10,15 @@ use crate::catalog::snapshot::{kind_of, options_of_mut, pipeline_of, undefined};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::options;
-use crate::sql::statement::ObjectKind;
+use crate::sql::render_functions;
+use crate::sql::statement::{FunctionReference, ObjectKind};
 use crate::types::SqlType;
 
 pub(super) const DESCRIBE_COLUMNS: [&str; 5] = ["column", "type", "nullable", "default", "comment"];
 pub(super) const CREATE_COLUMNS: [&str; 2] = ["name", "create_statement"];
+pub(super) const FUNCTION_COLUMNS: [&str; 5] =
+    ["name", "arguments", "result", "volatility", "body"];
+pub(super) const REPLACE_COLUMNS: [&str; 4] = ["operator", "detail", "state", "rows_to_read"];
 pub(super) const OPTION_COLUMNS: [&str; 5] =
     ["option", "type", "default", "also_accepted", "description"];
 const EXPLAIN_COLUMNS: [&str; 5] = ["operator", "detail", "mode", "state", "retention"];
@@ -111,6 +115,30 @@ impl Session {
         }
         let text = crate::sql::render::create_statement(&whole);
         let row = vec![Some(name.to_owned()), Some(text)];
+        Ok(text_rows(&CREATE_COLUMNS, [row], "SHOW"))
+    }
+
+    pub(super) fn show_functions(&self) -> StatementResult {
+        let snapshot = self.definitions();
+        let rows = snapshot.functions().map(|function| {
+            vec![
+                Some(function.name.clone()),
+                Some(render_functions::arguments(function)),
+                Some(render_functions::result(function)),
+                Some(render_functions::volatility(function).to_lowercase()),
+                Some(function.query_text()),
+            ]
+        });
+        text_rows(&FUNCTION_COLUMNS, rows.collect::<Vec<_>>(), "SHOW")
+    }
+
+    pub(super) fn show_create_function(
+        &self,
+        wanted: &FunctionReference,
+    ) -> Result<StatementResult> {
+        let function = self.function_named(wanted)?;
+        let text = render_functions::create_statement(&function);
+        let row = vec![Some(function.name.clone()), Some(text)];
         Ok(text_rows(&CREATE_COLUMNS, [row], "SHOW"))
     }
 

@@ -22,7 +22,7 @@ use super::{Session, StatementResult, query};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
 use crate::engine::{CommittedChanges, SubscribeFrom, Subscription};
-use crate::error::Result;
+use crate::error::{Error, Result, sqlstate};
 use crate::log::tables::layout::TableLayout;
 use crate::log::tables::view::TablesView;
 use crate::sql::statement::Subscribe;
@@ -56,8 +56,12 @@ impl Session {
             {
                 self.subscribe_to_source(object, subscribe).await?
             }
-            _ => {
+            found => {
                 let engine = self.parts.engine();
+                let context = engine.read_context();
+                if found.is_some_and(|o| context.shown(&o.name, o.oid).is_some()) {
+                    return Err(being_replaced(&subscribe.name));
+                }
                 let (name, after) = (&subscribe.name, subscribe.after_batch);
                 engine
                     .subscribe(name, subscribe.snapshot, subscribe.progress, after)
@@ -241,6 +245,15 @@ fn progress_row(schema: &SchemaRef, batch_id: u64) -> Result<RecordBatch> {
             .map(|field| new_null_array(field.data_type(), 1)),
     );
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
+/// A replaced view has no changes before the batch that fills it.
+fn being_replaced(view: &str) -> Error {
+    Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("materialized view \"{view}\" is being replaced"),
+    )
+    .hint(format!("Say WAIT FOR {view} first."))
 }
 
 #[cfg(test)]

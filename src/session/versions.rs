@@ -17,7 +17,8 @@ use datafusion::logical_expr::{LogicalPlan, SubqueryAlias, TableScanBuilder};
 
 use super::dml::relation::TableRelation;
 use super::relations::Relation;
-use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::definition::{CatalogObject, KeptNames};
+use crate::catalog::function::FunctionDefinition;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::engine::versioned_name;
 use crate::error::Result;
@@ -27,6 +28,8 @@ use crate::error::Result;
 struct Meaning {
     /// of altered relations; `None`: as they are now
     versions: Option<BTreeMap<String, usize>>,
+    /// the functions in SQL that there are; `None`: the catalog's
+    functions: Option<Vec<Arc<FunctionDefinition>>>,
     /// a plan for a pipeline, which reads views as relations even before they are there
     is_binding: bool,
 }
@@ -39,14 +42,12 @@ fn present_meaning() -> Meaning {
     MEANING.try_with(Meaning::clone).unwrap_or_default()
 }
 
-/// Runs planning in which the names of altered relations mean these versions, and those of all
-/// others what they were created with.
-pub(super) async fn meaning<T>(
-    versions: &BTreeMap<String, usize>,
-    planning: impl Future<Output = T>,
-) -> T {
+/// Runs planning in which the names of altered relations mean the kept versions, those of all
+/// others what they were created with, and names of functions the kept ones.
+pub(super) async fn meaning<T>(kept: &KeptNames, planning: impl Future<Output = T>) -> T {
     let meaning = Meaning {
-        versions: Some(versions.clone()),
+        versions: Some(kept.versions.clone()),
+        functions: Some(kept.functions.clone()),
         ..present_meaning()
     };
     MEANING.scope(meaning, planning).await
@@ -59,6 +60,11 @@ pub(super) async fn binding<T>(planning: impl Future<Output = T>) -> T {
         ..present_meaning()
     };
     MEANING.scope(meaning, planning).await
+}
+
+/// The functions in SQL that what is planned now may call; `None`: those of the catalog.
+pub(super) fn functions() -> Option<Vec<Arc<FunctionDefinition>>> {
+    present_meaning().functions
 }
 
 /// What is planned now is for a pipeline.
@@ -91,16 +97,6 @@ pub(super) fn present<'a>(
             (version > 0).then(|| (name.clone(), version))
         })
         .collect()
-}
-
-/// The versions kept with a view's or sink's definition.
-pub(super) fn kept(object: &CatalogObject) -> BTreeMap<String, usize> {
-    match &object.definition {
-        Definition::MaterializedView(view) => view.versions.clone(),
-        Definition::View(view) => view.versions.clone(),
-        Definition::Sink(sink) => sink.versions.clone(),
-        Definition::Stream(_) | Definition::Table(_) => BTreeMap::new(),
-    }
 }
 
 /// Puts the version into the name of each scan of an altered relation.

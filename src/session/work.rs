@@ -31,6 +31,8 @@ pub(super) enum Action {
     Create(Arc<CatalogObject>),
     /// a new view with its bound query
     CreateView(Arc<CatalogObject>, Box<LogicalPlan>),
+    /// another query, bound, for a view; what it was
+    ReplaceView(Arc<CatalogObject>, Arc<CatalogObject>, Box<LogicalPlan>),
     /// an object is gone
     Drop(Arc<CatalogObject>),
     /// columns, watermark or expectations of a stream or table, as they are now
@@ -281,6 +283,16 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
                 .await?;
             record(parts, "created", object);
         }
+        Action::ReplaceView(_, object, plan) => {
+            let Definition::MaterializedView(view) = &object.definition else {
+                return Err(Error::internal("only a materialized view is replaced"));
+            };
+            parts
+                .engine()
+                .replace_materialized_view(object, &view.pipeline, plan)
+                .await?;
+            record(parts, "replaced", object);
+        }
         Action::Drop(object) => {
             parts.forget(object).await?;
             record(parts, "dropped", object);
@@ -323,6 +335,9 @@ async fn take_back(
             tracing::error!(pipeline = %name, %error, "could not take back options");
         }
     }
+    if let Some(Action::ReplaceView(old, new, _)) = actions.get(failed) {
+        take_back_query(&mut undo, old, new);
+    }
     for (index, action) in actions.iter().enumerate().rev() {
         let (Action::Create(object) | Action::CreateView(object, _)) = action else {
             continue;
@@ -353,6 +368,19 @@ async fn take_back(
     }
     if let Err(error) = parts.catalog.commit(undo).await {
         tracing::error!(%error, "could not take back definitions");
+    }
+}
+
+/// A view whose new query could not be started goes on with the old one.
+fn take_back_query(undo: &mut CatalogTransaction, old: &Arc<CatalogObject>, new: &CatalogObject) {
+    let gone = CatalogChange::Drop {
+        name: new.name.clone(),
+        oid: new.oid,
+    };
+    for change in [gone, CatalogChange::Create(Arc::clone(old))] {
+        if let Err(error) = undo.stage(change) {
+            tracing::error!(view = %old.name, %error, "could not take back a query");
+        }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::sql::push_down;
 use crate::sql::sessions;
 use crate::sql::set_operations::CountedSetOperations;
 use crate::sql::subqueries::SubqueryValues;
+use crate::sql::temporal_join;
 
 /// Catalog (database) that every name is in.
 pub const CATALOG: &str = "tidemill";
@@ -131,6 +132,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     datafusion_functions_json::register_all(&mut state)?;
     state.register_udf(Arc::new(asof::function()))?;
+    state.register_udf(Arc::new(temporal_join::function()))?;
     for function in sessions::functions() {
         state.register_udwf(function)?;
     }

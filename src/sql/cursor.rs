@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names;
-use crate::sql::source::{DIALECT, NESTING_DEPTH_MAX, Source, StatementTokens};
+use crate::sql::source::{DIALECT, NESTING_DEPTH_MAX, Source, StatementTokens, VERSIONED_DIALECT};
 
 /// Reads one statement.
 pub(crate) struct Cursor<'a> {
@@ -30,10 +30,15 @@ impl<'a> Cursor<'a> {
             .into_iter()
             .filter(|t| !matches!(t.token, Token::Whitespace(_)))
             .collect();
+        let is_versioned = |t: &TokenWithSpan| matches!(&t.token, Token::Word(w) if w.value.eq_ignore_ascii_case("system_time"));
+        let dialect = match tokens.iter().any(is_versioned) {
+            true => &VERSIONED_DIALECT,
+            false => &DIALECT,
+        };
         let emit = take_emit(&mut tokens).map(|(mode, at)| (mode, source.offset(at)));
         Self {
             source,
-            parser: Parser::new(&DIALECT)
+            parser: Parser::new(dialect)
                 .with_recursion_limit(NESTING_DEPTH_MAX)
                 .with_tokens_with_locations(tokens),
             end: emit.map_or(end, |(_, at)| at),

@@ -9,7 +9,10 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 /// The dialect of every parse.
 #[derive(Debug)]
-pub(crate) struct QueryDialect;
+pub(crate) struct QueryDialect {
+    /// `t FOR SYSTEM_TIME AS OF …` is read; then `at` and `before` are no aliases after a relation.
+    pub has_versions: bool,
+}
 
 const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 
@@ -56,6 +59,10 @@ impl Dialect for QueryDialect {
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         POSTGRES.get_next_precedence(parser)
+    }
+
+    fn supports_table_versioning(&self) -> bool {
+        self.has_versions
     }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {

@@ -26,6 +26,7 @@ mod planner;
 mod push_down;
 pub mod recovery;
 pub mod render;
+pub mod render_functions;
 pub mod rewrite;
 mod row_numbers;
 pub mod sessions;
@@ -33,6 +34,8 @@ mod set_operations;
 mod source;
 pub mod statement;
 mod subqueries;
+pub(crate) mod temporal_join;
+pub(crate) mod user_functions;
 
 use crate::error::Result;
 use statement::Statement;

@@ -15,7 +15,12 @@ use crate::error::{Error, Result, sqlstate};
 use crate::sql::dialect::QueryDialect;
 
 /// The dialect of every parse.
-pub(crate) static DIALECT: QueryDialect = QueryDialect;
+pub(crate) static DIALECT: QueryDialect = QueryDialect {
+    has_versions: false,
+};
+
+/// The dialect of a statement that asks for a relation as of a time.
+pub(crate) static VERSIONED_DIALECT: QueryDialect = QueryDialect { has_versions: true };
 
 /// Operators in one expression without a comma or parenthesis between them. PostgreSQL's own limit
 /// is its stack depth, which ends at some thousands too.

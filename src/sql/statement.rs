@@ -11,6 +11,9 @@ use datafusion::sql::sqlparser::ast;
 use crate::catalog::definition::{
     ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
 };
+use crate::catalog::function::{
+    FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
+};
 
 use super::recovery::RecoveryStatement;
 use crate::error::{Error, Result, sqlstate};
@@ -41,6 +44,21 @@ pub enum Statement {
     CreateView(CreateView),
     /// `CREATE SINK`
     CreateSink(CreateSink),
+    /// `CREATE FUNCTION`
+    CreateFunction(CreateFunction),
+    /// `DROP FUNCTION name [(types)], … [CASCADE]`
+    DropFunction {
+        /// which
+        functions: Vec<FunctionReference>,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// `CASCADE`
+        cascade: bool,
+    },
+    /// `SHOW FUNCTIONS`
+    ShowFunctions,
+    /// `SHOW CREATE FUNCTION name [(types)]`
+    ShowCreateFunction(FunctionReference),
     /// `CREATE SECRET name AS 'value'`
     CreateSecret {
         /// name
@@ -131,6 +149,8 @@ pub enum Statement {
         /// with the running pipeline's figures
         analyze: bool,
     },
+    /// `EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW …`: what it would keep and compute anew
+    ExplainReplace(Box<CreateMaterializedView>),
     /// `EXPLAIN …` of a query
     Explain(Box<ast::Statement>),
     /// `SHOW STREAMS | TABLES | …`
@@ -394,6 +414,34 @@ pub struct CreateView {
     pub query: Box<ast::Query>,
     /// its text
     pub query_text: String,
+}
+
+/// `CREATE FUNCTION`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateFunction {
+    /// name
+    pub name: String,
+    /// `OR REPLACE`
+    pub or_replace: bool,
+    /// parameters
+    pub parameters: Vec<FunctionParameter>,
+    /// result
+    pub result: FunctionResult,
+    /// `IMMUTABLE`, `STABLE`, `VOLATILE`
+    pub volatility: FunctionVolatility,
+    /// `STRICT`
+    pub is_strict: bool,
+    /// body
+    pub body: FunctionBody,
+}
+
+/// A function as statements name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionReference {
+    /// name
+    pub name: String,
+    /// the types of its parameters; `None` where the name is enough
+    pub types: Option<Vec<SqlType>>,
 }
 
 /// `CREATE SINK`.

@@ -18,5 +18,7 @@ mod s3;
 mod slt;
 #[path = "../../src/soak.rs"]
 mod soak;
+mod temporal_join;
 mod tools;
+mod user_functions;
 mod word_count;

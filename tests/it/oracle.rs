@@ -15,13 +15,13 @@ use tidemill::database::{Database, DatabaseOptions};
 use crate::harness::run;
 use crate::random::Random;
 
-const DEFINITIONS: &str = "
+pub const DEFINITIONS: &str = "
 CREATE TABLE a (id BIGINT PRIMARY KEY, k BIGINT, v BIGINT, t TEXT);
 CREATE TABLE b (id BIGINT PRIMARY KEY, k BIGINT, w NUMERIC(10,2), t TEXT);
 CREATE STREAM s (k BIGINT, v BIGINT, t TEXT);";
 
 /// A `SELECT` from the grammar. Every output column has a name of its own.
-fn query(random: &mut Random) -> String {
+pub fn query(random: &mut Random) -> String {
     match random.below(28) {
         0 => format!(
             "SELECT k, v + 1 AS v1, upper(t) AS u FROM {} WHERE {}",
@@ -289,7 +289,7 @@ fn text(random: &mut Random) -> String {
 }
 
 /// One statement of DML.
-fn change(random: &mut Random) -> String {
+pub fn change(random: &mut Random) -> String {
     let n = 1 + random.below(8);
     let id = random.below(30);
     match random.below(8) {
@@ -333,7 +333,7 @@ fn change(random: &mut Random) -> String {
 }
 
 /// Rows as texts with their number of copies.
-fn multiset(batches: &[RecordBatch]) -> BTreeMap<Vec<String>, usize> {
+pub fn multiset(batches: &[RecordBatch]) -> BTreeMap<Vec<String>, usize> {
     let options = FormatOptions::default().with_null("NULL");
     let mut rows = BTreeMap::new();
     for batch in batches {
@@ -351,13 +351,13 @@ fn multiset(batches: &[RecordBatch]) -> BTreeMap<Vec<String>, usize> {
     rows
 }
 
-async fn open(dir: &Path) -> Database {
+pub async fn open(dir: &Path) -> Database {
     Database::open(dir, DatabaseOptions::default())
         .await
         .expect("the database opens")
 }
 
-async fn compare(database: &Database, views: &[(String, String)], what: &str) {
+pub async fn compare(database: &Database, views: &[(String, String)], what: &str) {
     for (name, select) in views {
         let kept = multiset(
             &database

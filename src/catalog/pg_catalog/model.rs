@@ -10,6 +10,7 @@ use super::relation::{Specification, catalog_type_oid};
 use super::specifications::{INFORMATION_SCHEMA, RELATIONS};
 use super::types::{TYPES, sql_name, type_name};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
+use crate::catalog::function::FunctionDefinition;
 use crate::clock::ClockRef;
 use crate::error::Result;
 use crate::types::{DEFAULT_NUMERIC, SqlType};
@@ -37,6 +38,10 @@ pub trait ObjectModel: Send + Sync + Debug {
     fn size_bytes(&self, oid: u32) -> Option<u64> {
         let _ = oid;
         None
+    }
+    /// Functions in SQL, by signature.
+    fn functions(&self) -> Vec<Arc<FunctionDefinition>> {
+        Vec::new()
     }
     /// System tables (`streaming_queries`, …) with their columns.
     fn system_tables(&self) -> Vec<(String, SchemaRef)> {

@@ -113,12 +113,14 @@ fn objects() -> Vec<Arc<CatalogObject>> {
         options: BTreeMap::new(),
         depends_on: vec!["accounts".to_owned()],
         versions: Default::default(),
+        functions: Vec::new(),
     });
     let plain = Definition::View(ViewDefinition {
         query: "SELECT 1 AS one".to_owned(),
         columns: vec![column("one", SqlType::Integer, true)],
         depends_on: Vec::new(),
         versions: Default::default(),
+        functions: Vec::new(),
     });
     let sink = Definition::Sink(SinkDefinition {
         from: "totals".to_owned(),

@@ -55,6 +55,8 @@ pub struct JoinSpec {
     pub null_equals_null: bool,
     /// Further condition over the left columns followed by the right ones.
     pub condition: Option<Arc<dyn PhysicalExpr>>,
+    /// What becomes of left rows.
+    pub left_rows: LeftRows,
     /// Event times of both sides, when the condition bounds their distance.
     pub times: Option<[SideTime; 2]>,
     /// Left and right rows.
@@ -63,6 +65,16 @@ pub struct JoinSpec {
     pub pair_schema: SchemaRef,
     /// Output rows.
     pub schema: SchemaRef,
+}
+
+/// What becomes of left rows once they are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftRows {
+    /// They stay, for right rows to come.
+    Kept,
+    /// They are joined with the right rows as these are after the batch, and forgotten: what the
+    /// right side becomes later changes nothing. The left side is append-only.
+    Passing,
 }
 
 /// How a row of a side goes out by itself.
@@ -121,6 +133,14 @@ struct Side {
     matches: Option<Bag>,
     /// time, key and row -> weight: rows by when they are due to be freed.
     dues: Option<Bag>,
+}
+
+impl Side {
+    /// Leaves nothing of the batch for the state.
+    fn forget(&mut self) {
+        self.rows.reset();
+        self.matches.iter_mut().for_each(Bag::reset);
+    }
 }
 
 /// The operator.
@@ -184,7 +204,10 @@ impl Operator for Join {
             kind: "join",
             detail: self.spec.detail.clone(),
             incremental: true,
-            state: Some("(key, row) -> weight per side".to_owned()),
+            state: Some(match self.spec.left_rows {
+                LeftRows::Kept => "(key, row) -> weight per side".to_owned(),
+                LeftRows::Passing => "(key, row) -> weight of the right side".to_owned(),
+            }),
             retention: Some(self.retention()),
         }
     }
@@ -249,7 +272,9 @@ impl Operator for Join {
         }
         if self.emits_pairs || self.spec.condition.is_some() {
             self.join_changes(0, &changed, context, out)?;
-            self.join_changes(1, &changed, context, out)?;
+            if self.spec.left_rows == LeftRows::Kept {
+                self.join_changes(1, &changed, context, out)?;
+            }
         }
         for port in 0..2 {
             if self.sides[port].alone == Alone::Never {
@@ -260,6 +285,9 @@ impl Operator for Join {
             } else {
                 self.emit_alone_by_key(port, &changed, context, out)?;
             }
+        }
+        if self.spec.left_rows == LeftRows::Passing {
+            self.sides[0].forget();
         }
         self.free(context)?;
         self.errors().try_for_each(RowErrors::settle)
@@ -301,6 +329,10 @@ impl Operator for Join {
 
 impl Join {
     fn retention(&self) -> String {
+        if self.spec.left_rows == LeftRows::Passing {
+            return "right rows kept while they are in the input; left rows are not kept"
+                .to_owned();
+        }
         let freed = |side: usize| self.sides[side].dues.is_some();
         match (freed(0), freed(1)) {
             (true, true) => "freed when the watermark is past all times that can match",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
 
-use super::{Alone, Join};
+use super::{Alone, Join, LeftRows};
 use crate::dataflow::bag::{Bag, SettledRows};
 use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
@@ -53,7 +53,8 @@ impl PairBuffer {
 
 impl Join {
     /// Pairs the changes of side `port` with the other side's rows: the left changes with the
-    /// right rows before the batch, the right changes with the left rows after it.
+    /// right rows before the batch, the right changes with the left rows after it; left rows that
+    /// are not kept with the right rows after it.
     pub(super) fn join_changes(
         &mut self,
         port: usize,
@@ -65,7 +66,7 @@ impl Join {
         if changes.is_empty() {
             return Ok(());
         }
-        let after_batch = port == 1;
+        let after_batch = port == 1 || self.spec.left_rows == LeftRows::Passing;
         let keys = key_ranges(&changes);
         let mut buffer = PairBuffer::default();
         // The bag is taken out for the time of the scan, so that full buffers can be emitted.

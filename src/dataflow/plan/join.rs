@@ -6,16 +6,19 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DFSchema, JoinType, NullEquality};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::NodeKind;
 use super::event_time::EventTime;
 use super::join_time::{lineage_of_pairs, side_times};
+use super::prepare::calls;
 use super::translate::{Place, Properties, Translator, column_index};
-use crate::dataflow::join::JoinSpec;
+use crate::dataflow::join::{JoinSpec, LeftRows};
 use crate::dataflow::not_in::NotInSpec;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::temporal_join;
 
 impl Translator<'_> {
     pub(super) fn join(&mut self, plan: &LogicalPlan, join: &Join) -> Result<usize> {
@@ -27,6 +30,12 @@ impl Translator<'_> {
         }
         let left = self.node(&join.left, Place::Below)?;
         let right = self.node(&join.right, Place::Below)?;
+        let marked = unmarked(join)?;
+        let left_rows = match &marked {
+            Some(join) => self.passing(join, left, right)?,
+            None => LeftRows::Kept,
+        };
+        let join = marked.as_ref().unwrap_or(join);
         let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
         let mut keys = [Vec::new(), Vec::new()];
         let mut key_types = Vec::new();
@@ -50,8 +59,14 @@ impl Translator<'_> {
             .iter()
             .flat_map(|schema| schema.fields().iter().cloned());
         let pair_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let detail = detail(join);
-        let times = side_times(join, &self.nodes[left], &self.nodes[right]);
+        let mut detail = detail(join);
+        let times = match left_rows {
+            LeftRows::Kept => side_times(join, &self.nodes[left], &self.nodes[right]),
+            LeftRows::Passing => {
+                detail.push_str(" as of the batch that takes the left row in");
+                None
+            }
+        };
         let spec = JoinSpec {
             join_type: join.join_type,
             detail: detail.clone(),
@@ -59,12 +74,21 @@ impl Translator<'_> {
             key_types,
             null_equals_null: join.null_equality == NullEquality::NullEqualsNull,
             condition,
+            left_rows,
             times,
             inputs,
             pair_schema,
             schema: self.relaxed(join.schema.inner()),
         };
         let mut properties = self.join_properties(join, left, right);
+        if left_rows == LeftRows::Passing {
+            properties.append_only = true;
+            properties
+                .event_time
+                .iter_mut()
+                .skip(left_columns)
+                .for_each(|time| *time = None);
+        }
         if let Some([left_time, right_time]) = times
             && properties.event_time.len() == left_columns + right_columns
         {
@@ -82,6 +106,30 @@ impl Translator<'_> {
         }
         let kind = NodeKind::Join(Box::new(spec));
         Ok(self.add(kind, vec![left, right], &join.schema, detail, properties))
+    }
+
+    /// A join as of the batch; 0A000 where one side or the kind of join does not allow it.
+    fn passing(&self, join: &Join, left: usize, right: usize) -> Result<LeftRows> {
+        let refused = |why: &str| Error::unsupported(why.to_owned());
+        if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+            return Err(refused(
+                "FOR SYSTEM_TIME AS OF takes an inner or a left join",
+            ));
+        }
+        if !self.nodes[left].append_only {
+            return Err(refused(
+                "FOR SYSTEM_TIME AS OF needs a left side that is append-only",
+            )
+            .detail("A row that is changed or deleted later would have been joined with rows that are no longer known.")
+            .hint("Join a stream, or leave out FOR SYSTEM_TIME AS OF."));
+        }
+        if self.nodes[right].append_only {
+            return Err(refused(
+                "FOR SYSTEM_TIME AS OF needs a right side whose rows are replaced, such as a table",
+            )
+            .hint("Write s ASOF JOIN r MATCH_CONDITION (s.time >= r.time) ON s.key = r.key to find the row of a stream that was the newest at a time."));
+        }
+        Ok(LeftRows::Passing)
     }
 
     /// The keys of `left = right` over the rows of either side, and their common type; 42804 where
@@ -200,6 +248,30 @@ impl Translator<'_> {
             }
         }
     }
+}
+
+/// A join without the mark of `FOR SYSTEM_TIME AS OF`; `None` for one that is not marked.
+fn unmarked(join: &Join) -> Result<Option<Join>> {
+    let Some(filter) = &join.filter else {
+        return Ok(None);
+    };
+    if !calls(filter, &[temporal_join::MARK])? {
+        return Ok(None);
+    }
+    let mut unmarked = join.clone();
+    unmarked.filter = without_mark(filter.clone())?;
+    Ok(Some(unmarked))
+}
+
+/// The rest of a condition that holds the mark; `None` if there is none.
+pub(super) fn without_mark(condition: Expr) -> Result<Option<Expr>> {
+    if !calls(&condition, &[temporal_join::MARK])? {
+        return Ok(Some(condition));
+    }
+    let is_mark =
+        |e: &Expr| matches!(e, Expr::ScalarFunction(call) if call.name() == temporal_join::MARK);
+    let rest = split_conjunction_owned(condition).into_iter();
+    Ok(conjunction(rest.filter(|part| !is_mark(part))))
 }
 
 /// Every key column of a side is one of the join's keys: a row of the other side then meets one

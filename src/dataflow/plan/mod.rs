@@ -12,6 +12,7 @@
 //! No operator is chosen by looking at SQL text.
 
 mod aggregate;
+pub mod bounds;
 mod check;
 pub mod event_time;
 mod grouping;
@@ -286,6 +287,15 @@ impl ViewPlan {
         });
         for input in &self.nodes[node].inputs {
             self.explain_from(*input, depth + 1, rows);
+        }
+    }
+
+    /// The relation that an operator reads, if it is one that reads.
+    pub fn relation_read_by(&self, operator: &str) -> Option<String> {
+        let node = self.nodes.iter().find(|node| node.name == operator)?;
+        match &node.kind {
+            NodeKind::Input { relation, .. } => Some(relation.clone()),
+            _ => None,
         }
     }
 

@@ -5,21 +5,24 @@
 //!   semi or anti join with equal NULLs over all columns  →  SetOperation
 //!   f(x, (SELECT …))                                     →  f(x, value) over x × SingleRow(SELECT …)
 //!   WHERE t > now() - INTERVAL '1 hour'                  →  TemporalFilter
+//!   the mark of a join FOR SYSTEM_TIME AS OF             →  a mark that stays in its join
 //! ```
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, JoinType, NullEquality, Result as PlanResult};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Distinct, Expr, Join, LogicalPlan, LogicalPlanBuilder, SubqueryAlias,
+    Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, SubqueryAlias,
 };
 
 use super::nodes::{SetOperationNode, SingleRowNode, extension};
 use super::temporal;
 use crate::dataflow::set_operation::SetOperationKind;
-use crate::error::Result;
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::temporal_join;
 
 /// The analyzed plan with our own nodes in it.
 pub fn prepare(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -27,6 +30,7 @@ pub fn prepare(plan: LogicalPlan) -> Result<LogicalPlan> {
     let prepared = plan.transform_up_with_subqueries(|node| {
         let node = match node {
             LogicalPlan::Filter(filter) => temporal::split(filter)?,
+            LogicalPlan::Join(join) => LogicalPlan::Join(with_both_sides(join)?),
             other => other,
         };
         if let LogicalPlan::Join(join) = &node
@@ -40,6 +44,42 @@ pub fn prepare(plan: LogicalPlan) -> Result<LogicalPlan> {
         )?))
     })?;
     Ok(prepared.data)
+}
+
+/// The mark of `FOR SYSTEM_TIME AS OF` holds a time, which is the batch's whatever it says. With a
+/// column of each side in its place no rule takes the mark out of the join.
+fn with_both_sides(mut join: Join) -> PlanResult<Join> {
+    let first = |side: &LogicalPlan| side.schema().columns().into_iter().next();
+    let (Some(left), Some(right)) = (first(&join.left), first(&join.right)) else {
+        return Ok(join);
+    };
+    let filter = join.filter.take().map(|filter| {
+        filter.transform_up(|part| match part {
+            Expr::ScalarFunction(mut mark) if mark.name() == temporal_join::MARK => {
+                if let [time] = mark.args.as_slice() {
+                    require_time(&time.get_type(&join.schema)?)?;
+                }
+                mark.args = vec![Expr::Column(left.clone()), Expr::Column(right.clone())];
+                Ok(Transformed::yes(Expr::ScalarFunction(mark)))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+    });
+    join.filter = filter.transpose()?.map(|f| f.data);
+    Ok(join)
+}
+
+fn require_time(data_type: &DataType) -> Result<()> {
+    if matches!(data_type, DataType::Timestamp(..) | DataType::Int64) {
+        return Ok(());
+    }
+    Err(Error::new(
+        sqlstate::DATATYPE_MISMATCH,
+        format!(
+            "FOR SYSTEM_TIME AS OF takes a time, not type {}",
+            crate::error::mapping::type_name(data_type)
+        ),
+    ))
 }
 
 /// EXCEPT and INTERSECT: before a plan is optimized only they join with equal NULLs. Without ALL

@@ -16,13 +16,17 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::event_time::{self, EventTime};
+use super::join::without_mark;
 use super::nodes::{SetOperationNode, SingleRowNode, TemporalFilterNode};
 use super::ordered::beside_window;
+use super::prepare::calls;
 use super::{NodeKind, PlanNode, ViewRequest, optimize};
+use crate::dataflow::join::LeftRows;
 use crate::dataflow::set_operation::SetOperationKind;
 use crate::dataflow::temporal::TemporalSpec;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::guards::guarded;
+use crate::sql::temporal_join;
 
 /// What is known of a node besides its kind.
 #[derive(Default)]
@@ -65,7 +69,27 @@ pub(super) fn translate(
     };
     let root = translator.node(plan, Place::Outermost)?;
     assert_eq!(root + 1, translator.nodes.len(), "the root comes last");
+    require_passing_joins(request.plan, &translator.nodes)?;
     Ok((translator.nodes, translator.emits_on_close))
+}
+
+/// A mark of `FOR SYSTEM_TIME AS OF` that no join has kept must not go without a word.
+fn require_passing_joins(plan: &LogicalPlan, nodes: &[PlanNode]) -> Result<()> {
+    let mut is_marked = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            is_marked |= calls(expression, &[temporal_join::MARK])?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    let passes = |node: &PlanNode| matches!(&node.kind, NodeKind::Join(spec) if spec.left_rows == LeftRows::Passing);
+    if !is_marked || nodes.iter().any(passes) {
+        return Ok(());
+    }
+    Err(Error::unsupported(
+        "FOR SYSTEM_TIME AS OF is not supported in this place of a materialized view",
+    )
+    .hint("Join the stream with the table first, in a subquery or WITH."))
 }
 
 impl Translator<'_> {
@@ -96,7 +120,11 @@ impl Translator<'_> {
                     return Ok(node);
                 }
                 let input = self.node(&filter.input, place)?;
-                self.filter(input, &filter.predicate, filter.input.schema())
+                // Rules infer the mark of a join for its sides; it says nothing of their rows.
+                match without_mark(filter.predicate.clone())? {
+                    None => Ok(input),
+                    Some(predicate) => self.filter(input, &predicate, filter.input.schema()),
+                }
             }
             LogicalPlan::Projection(projection) => self.projection(projection, place),
             LogicalPlan::SubqueryAlias(alias) => self.node(&alias.input, place),

@@ -91,6 +91,19 @@ impl Session {
         Ok(())
     }
 
+    /// Objects and all that needs them, which the caller has told of.
+    pub(super) fn drop_silently(&mut self, targets: &[Arc<CatalogObject>]) -> Result<()> {
+        for target in targets {
+            let dependents = self.definitions().dependents_in_drop_order(&target.name);
+            for object in dependents.into_iter().chain([target.clone()]) {
+                if self.definitions().object(&object.name).is_some() {
+                    self.drop_one(&object)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn drop_one(&mut self, object: &Arc<CatalogObject>) -> Result<()> {
         let action = match &object.definition {
             Definition::View(_) => None,

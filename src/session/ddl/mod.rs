@@ -4,10 +4,13 @@
 //! A definition that cannot run is refused here, before it is staged.
 
 mod alter;
+mod bounds;
 mod columns;
 mod create;
 mod drop;
+mod functions;
 mod readers;
+mod replace;
 mod views;
 
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use crate::engine::sink_query;
 use crate::error::{Error, Result, sqlstate};
 
 /// Definitions as a transaction sees them, for planning only.
-struct Seen(Arc<CatalogSnapshot>);
+pub(super) struct Seen(pub Arc<CatalogSnapshot>);
 
 impl Definitions for Seen {
     fn object(&self, name: &str) -> Option<CatalogObject> {
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// The plan of what runs and reads altered relations; `None` for what does not run by itself.
-    async fn running_plan(&self, reader: &CatalogObject) -> Result<Option<ViewPlan>> {
+    pub(super) async fn running_plan(&self, reader: &CatalogObject) -> Result<Option<ViewPlan>> {
         let snapshot = self.definitions();
         let text = match &reader.definition {
             Definition::MaterializedView(view) => view.query.clone(),
@@ -77,7 +77,7 @@ impl Session {
             _ => return Ok(None),
         };
         let state = self.planning_state();
-        let bound = binding::bind_text(&state, &text, &versions::kept(reader)).await?;
+        let bound = binding::bind_text(&state, &text, &reader.kept_names()).await?;
         let seen: Arc<dyn Definitions> = Arc::new(Seen(snapshot));
         let planned = self.parts.engine().planned(reader, &bound, Some(seen))?;
         Ok(Some(planned))
@@ -139,7 +139,7 @@ impl Session {
                 Definition::View(view) => &view.query,
                 _ => continue,
             };
-            let kept = versions::kept(&reader);
+            let kept = reader.kept_names();
             let plan = binding::bind_text(&self.planning_state(), query, &kept).await?;
             let schema = planning::output_schema(&plan);
             let mut changed = CatalogObject::clone(&reader);

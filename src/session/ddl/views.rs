@@ -1,6 +1,7 @@
-//! `CREATE VIEW` and `CREATE MATERIALIZED VIEW`: binding a query, choosing its pipeline.
+//! `CREATE VIEW` and `CREATE MATERIALIZED VIEW`: binding a query, choosing its pipeline. What is in
+//! the place of the name already, `replace.rs` looks after.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
@@ -9,7 +10,7 @@ use datafusion::sql::sqlparser::ast;
 use super::super::parameters::{placeholders, undefined_parameter};
 use super::super::rowset::done;
 use super::super::work::Action;
-use super::super::{Session, StatementResult, binding, planning, versions};
+use super::super::{Session, StatementResult, binding, functions, planning, versions};
 use super::alter::follow_row_policy;
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
@@ -17,17 +18,19 @@ use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
     ViewDefinition,
 };
+use crate::catalog::function::FunctionDefinition;
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::options;
 use crate::sql::statement::{CreateMaterializedView, CreateView, ObjectKind};
 
 /// A view's query, bound.
-struct Bound {
-    plan: LogicalPlan,
-    columns: Vec<ColumnDefinition>,
-    depends_on: Vec<String>,
+pub(super) struct Bound {
+    pub plan: LogicalPlan,
+    pub columns: Vec<ColumnDefinition>,
+    pub depends_on: Vec<String>,
+    /// those that it calls, also through functions
+    pub functions: Vec<Arc<FunctionDefinition>>,
 }
 
 impl Session {
@@ -51,6 +54,7 @@ impl Session {
             columns: bound.columns,
             versions: versions::present(&snapshot, &bound.depends_on),
             depends_on: bound.depends_on,
+            functions: bound.functions,
         });
         match existing {
             Existing::Replace(old) => self.replace_view(&old, definition)?,
@@ -69,13 +73,7 @@ impl Session {
         }
         let mut new = CatalogObject::clone(old);
         new.definition = definition;
-        let keeps_columns = old.columns().len() <= new.columns().len()
-            && old
-                .columns()
-                .iter()
-                .zip(new.columns())
-                .all(|(a, b)| a.name == b.name && a.sql_type == b.sql_type);
-        if !keeps_columns {
+        if !keeps_columns(old, &new) {
             return Err(Error::new(
                 sqlstate::INVALID_OBJECT_DEFINITION,
                 "cannot drop, rename or change the type of columns of a view",
@@ -124,9 +122,7 @@ impl Session {
             return Ok(done(TAG));
         }
         self.check_secrets(&create.options)?;
-        let query = binding::stored_text(&create.query_text, &create.name, &create.column_names);
-        let bound = self.bind_text(&query).await?;
-        self.check_readable_by_pipeline(&bound)?;
+        let (query, bound) = self.bind_for_pipeline(create).await?;
         if let Existing::Replace(old) = existing {
             if self.is_same_view(&old, create, &query, &bound) {
                 self.notice(format!(
@@ -135,10 +131,49 @@ impl Session {
                 ));
                 return Ok(done(TAG));
             }
-            self.drop_for_replacement(&old, create)?;
+            self.replace_materialized_view(&old, create, query, bound)
+                .await?;
+            return Ok(done(TAG));
         }
         self.stage_materialized_view(create, query, bound)?;
         Ok(done(TAG))
+    }
+
+    /// The query of a materialized view: the text to keep, and what it is bound to.
+    pub(super) async fn bind_for_pipeline(
+        &mut self,
+        create: &CreateMaterializedView,
+    ) -> Result<(String, Bound)> {
+        let query = binding::stored_text(&create.query_text, &create.name, &create.column_names);
+        let mut bound = self.bind_text(&query).await?;
+        self.check_readable_by_pipeline(&bound)?;
+        bound.functions = self.with_those_of_views(&bound);
+        Ok((query, bound))
+    }
+
+    /// The view that a statement defines, in a pipeline.
+    pub(super) fn defined_view(
+        &self,
+        create: &CreateMaterializedView,
+        query: String,
+        bound: &Bound,
+        pipeline: &str,
+    ) -> Arc<CatalogObject> {
+        let mut object = self.new_object(
+            &create.name,
+            Definition::MaterializedView(MaterializedViewDefinition {
+                query,
+                columns: bound.columns.clone(),
+                emit: create.emit,
+                pipeline: pipeline.to_owned(),
+                options: own_part(&create.options),
+                versions: versions::present(&self.definitions(), &bound.depends_on),
+                depends_on: bound.depends_on.clone(),
+                functions: bound.functions.clone(),
+            }),
+        );
+        follow_row_policy(Arc::make_mut(&mut object));
+        object
     }
 
     fn stage_materialized_view(
@@ -149,24 +184,13 @@ impl Session {
     ) -> Result<()> {
         let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
         let settings = super::pipeline_part(&create.options);
-        let mut object = self.new_object(
-            &create.name,
-            Definition::MaterializedView(MaterializedViewDefinition {
-                query,
-                columns: bound.columns,
-                emit: create.emit,
-                pipeline: pipeline.clone(),
-                options: own_part(&create.options),
-                versions: versions::present(&self.definitions(), &bound.depends_on),
-                depends_on: bound.depends_on,
-            }),
-        );
-        follow_row_policy(Arc::make_mut(&mut object));
+        let object = self.defined_view(create, query, &bound, &pipeline);
         // Says whether it can run, before anything is staged. What this transaction itself
         // creates the engine learns at the commit, and then it says so there.
         let committed = self.parts.catalog.snapshot();
         if self.reads_only(&committed, &object) {
-            self.parts.engine().explain(&object, &bound.plan)?;
+            let planned = self.parts.engine().planned(&object, &bound.plan, None)?;
+            self.tell_of_unbounded_state(&create.name, &planned);
         }
         self.join_pipeline(&pipeline, settings)?;
         self.stage(
@@ -187,7 +211,7 @@ impl Session {
     }
 
     /// Makes the pipeline, or lets the view's settings change the one that is there.
-    fn join_pipeline(&mut self, name: &str, settings: Options) -> Result<()> {
+    pub(super) fn join_pipeline(&mut self, name: &str, settings: Options) -> Result<()> {
         let snapshot = self.definitions();
         let Some(existing) = snapshot.pipeline(name) else {
             let change = CatalogChange::PutPipeline(name.to_owned(), new_pipeline(settings));
@@ -218,7 +242,7 @@ impl Session {
     }
 
     /// A view over views runs in their pipeline, else in the one it names, else in its own.
-    fn choose_pipeline(
+    pub(super) fn choose_pipeline(
         &self,
         create: &CreateMaterializedView,
         depends_on: &[String],
@@ -262,7 +286,7 @@ impl Session {
         }
     }
 
-    fn is_same_view(
+    pub(super) fn is_same_view(
         &self,
         old: &CatalogObject,
         create: &CreateMaterializedView,
@@ -277,6 +301,7 @@ impl Session {
                     columns.iter().map(of).collect::<Vec<_>>()
                 };
                 view.query == query
+                    && view.functions == bound.functions
                     && view.emit == create.emit
                     && view.options == own_part(&create.options)
                     && names_and_types(&view.columns) == names_and_types(&bound.columns)
@@ -287,36 +312,6 @@ impl Session {
             }
             _ => false,
         }
-    }
-
-    /// Another query for a materialized view starts from the beginning of its inputs, and only
-    /// when the user says that its state may go.
-    fn drop_for_replacement(
-        &mut self,
-        old: &Arc<CatalogObject>,
-        create: &CreateMaterializedView,
-    ) -> Result<()> {
-        if kind_of(&old.definition) != ObjectKind::MaterializedView {
-            return Err(wrong_kind(old, ObjectKind::MaterializedView));
-        }
-        if options::boolean(&create.options, "reset_state")? != Some(true) {
-            return Err(Error::new(
-                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!(
-                    "replacing materialized view \"{}\" loses its state",
-                    old.name
-                ),
-            )
-            .detail("The new query starts from the beginning of its inputs.")
-            .hint("Say CREATE OR REPLACE … WITH (reset_state = true) to accept that."));
-        }
-        self.drop_objects(
-            ObjectKind::MaterializedView,
-            std::slice::from_ref(&old.name),
-            false,
-            false,
-        )?;
-        Ok(())
     }
 
     /// As [`Self::bind`], from a text: exactly what a restart will bind.
@@ -333,13 +328,38 @@ impl Session {
                 .detail("A view's query cannot have parameters."));
         }
         let state = self.planning_state();
-        let (plan, columns) = binding::bind(&state, statement.clone(), names).await?;
-        let reads = planning::relations_read(&state, statement)?;
+        let bound = binding::bind(&state, statement.clone(), names).await?;
+        let mut reads = BTreeSet::from_iter(planning::relations_read(&state, statement)?);
+        for function in &bound.called {
+            let body = planning::parse_query(&function.query_text())?;
+            let body = planning::query_statement(&body);
+            reads.extend(planning::relations_read(&state, body)?);
+        }
         Ok(Bound {
-            plan,
-            columns,
-            depends_on: reads,
+            plan: bound.plan,
+            columns: bound.columns,
+            depends_on: reads.into_iter().collect(),
+            functions: bound.called,
         })
+    }
+
+    /// The functions that a query calls and those of the plain views that it reads, as they are now.
+    fn with_those_of_views(&self, bound: &Bound) -> Vec<Arc<FunctionDefinition>> {
+        let snapshot = self.definitions();
+        let mut functions: BTreeMap<u32, _> = bound
+            .functions
+            .iter()
+            .map(|f| (f.oid, Arc::clone(f)))
+            .collect();
+        let mut open: Vec<&String> = bound.depends_on.iter().collect();
+        while let Some(name) = open.pop() {
+            if let Some(Definition::View(view)) = snapshot.object(name).map(|o| &o.definition) {
+                let newest = functions::present(&self.planning_state(), &view.functions);
+                functions.extend(newest.into_iter().map(|f| (f.oid, f)));
+                open.extend(&view.depends_on);
+            }
+        }
+        functions.into_values().collect()
     }
 
     /// A pipeline reads streams, tables and views; the system tables are not fed by changes.
@@ -368,7 +388,7 @@ impl Session {
         let Definition::MaterializedView(view) = &object.definition else {
             return Err(wrong_kind(object, ObjectKind::MaterializedView));
         };
-        binding::bind_text(&self.planning_state(), &view.query, &view.versions)
+        binding::bind_text(&self.planning_state(), &view.query, &object.kept_names())
             .await
             .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
     }
@@ -396,9 +416,16 @@ impl Session {
     }
 }
 
+/// The columns of a view stay; new ones may follow.
+pub(super) fn keeps_columns(old: &CatalogObject, new: &CatalogObject) -> bool {
+    let mut pairs = old.columns().iter().zip(new.columns());
+    old.columns().len() <= new.columns().len()
+        && pairs.all(|(a, b)| a.name == b.name && a.sql_type == b.sql_type)
+}
+
 /// The options that are the view's own rather than its pipeline's, without those that only say
 /// what the statement shall do.
-fn own_part(options: &Options) -> Options {
+pub(super) fn own_part(options: &Options) -> Options {
     let mut own = options.clone();
     own.retain(|name, _| {
         !super::is_pipeline_option(name) && name != "pipeline" && name != "reset_state"
@@ -423,7 +450,7 @@ fn pipelines_read(snapshot: &CatalogSnapshot, names: &[String]) -> BTreeSet<Stri
 }
 
 /// An object reads `name`, directly or through views.
-fn reaches(snapshot: &CatalogSnapshot, object: &CatalogObject, name: &str) -> bool {
+pub(super) fn reaches(snapshot: &CatalogSnapshot, object: &CatalogObject, name: &str) -> bool {
     depends_on(&object.definition).any(|read| {
         read == name
             || snapshot

@@ -33,7 +33,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::only_value::only_value;
 use dependent::Dependent;
-pub(super) use simple::{holds_subquery, is_simple_relation};
+pub(super) use simple::{gives_one_row, holds_subquery, is_simple_relation};
 
 /// The rule.
 #[derive(Debug, Default)]

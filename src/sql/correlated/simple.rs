@@ -87,7 +87,7 @@ fn only_equalities(predicate: &Expr) -> bool {
 }
 
 /// Whether there is at most one row for every combination of outer columns.
-pub(super) fn gives_one_row(plan: &LogicalPlan) -> bool {
+pub(in crate::sql) fn gives_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(p) => gives_one_row(&p.input),
         LogicalPlan::SubqueryAlias(a) => gives_one_row(&a.input),

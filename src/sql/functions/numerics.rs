@@ -57,7 +57,7 @@ pub(crate) fn to_double() -> Arc<ScalarUDF> {
 }
 
 /// `x::numeric` without a precision.
-pub(super) fn to_bare_numeric() -> Arc<ScalarUDF> {
+pub(crate) fn to_bare_numeric() -> Arc<ScalarUDF> {
     udf(ToBareNumeric {
         signature: Signature::user_defined(Volatility::Immutable),
     })

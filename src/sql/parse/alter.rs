@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::{added_column, checked, expectation, option_list, option_name, watermark};
-use super::{accept_kind, if_exists, unsupported};
+use super::{accept_kind, functions, if_exists, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
@@ -50,6 +50,9 @@ fn kind(cursor: &mut Cursor, verb: &str) -> Result<ObjectKind> {
 /// `DROP kind [IF EXISTS] name, … [CASCADE | RESTRICT]`
 pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("DROP")?;
+    if cursor.accept("FUNCTION") {
+        return functions::drop(cursor);
+    }
     let kind = kind(cursor, "DROP")?;
     let if_exists = if_exists(cursor);
     let names = cursor.object_names()?;

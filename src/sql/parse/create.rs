@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{if_not_exists, skip_rest, unsupported, view_query};
+use super::{functions, if_not_exists, skip_rest, unsupported, view_query};
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
 };
@@ -19,7 +19,7 @@ use crate::sql::statement::{
 use crate::types::{SqlType, TextType};
 
 /// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
-const DEFAULT_PRECEDENCE: u8 = 40;
+pub(super) const DEFAULT_PRECEDENCE: u8 = 40;
 
 /// Reads a `CREATE` statement.
 pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
@@ -32,8 +32,10 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
         materialized_view(cursor, or_replace)?
     } else if cursor.accept("VIEW") {
         view(cursor, or_replace)?
+    } else if cursor.accept("FUNCTION") {
+        functions::create(cursor, or_replace)?
     } else if or_replace {
-        return Err(cursor.expected("STREAM, MATERIALIZED VIEW or VIEW"));
+        return Err(cursor.expected("STREAM, MATERIALIZED VIEW, VIEW or FUNCTION"));
     } else if cursor.accept("TABLE") {
         table(cursor)?
     } else if cursor.accept("SINK") {
@@ -72,7 +74,6 @@ fn unknown_kind(cursor: &Cursor) -> Error {
         "SCHEMA",
         "DATABASE",
         "EXTENSION",
-        "FUNCTION",
         "PROCEDURE",
         "TRIGGER",
         "TYPE",
@@ -99,7 +100,7 @@ fn unknown_kind(cursor: &Cursor) -> Error {
     ];
     match KNOWN.iter().find(|words| cursor.sees(words)) {
         Some(words) => unsupported(cursor, &format!("CREATE {words}")),
-        None => cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, SINK or SECRET"),
+        None => cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, SINK, FUNCTION or SECRET"),
     }
 }
 
@@ -182,7 +183,16 @@ fn table(cursor: &mut Cursor) -> Result<Statement> {
     }))
 }
 
+/// `CREATE OR REPLACE MATERIALIZED VIEW` was read.
+pub(super) fn replaced_view(cursor: &mut Cursor) -> Result<CreateMaterializedView> {
+    view_definition(cursor, true)
+}
+
 fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
+    view_definition(cursor, or_replace).map(Statement::CreateMaterializedView)
+}
+
+fn view_definition(cursor: &mut Cursor, or_replace: bool) -> Result<CreateMaterializedView> {
     let if_not_exists = if_not_exists(cursor);
     let name = cursor.object_name()?;
     let column_names = optional_column_names(cursor)?;
@@ -194,7 +204,7 @@ fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement>
     }
     cursor.accept("WITH DATA");
     let emit = cursor.take_emit().unwrap_or_default();
-    Ok(Statement::CreateMaterializedView(CreateMaterializedView {
+    Ok(CreateMaterializedView {
         name,
         if_not_exists,
         or_replace,
@@ -203,7 +213,7 @@ fn materialized_view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement>
         query,
         query_text,
         emit,
-    }))
+    })
 }
 
 fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {

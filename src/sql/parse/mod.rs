@@ -8,6 +8,7 @@ mod alter;
 mod copy;
 mod create;
 mod cursors;
+mod functions;
 mod recovery;
 mod run;
 mod settings;

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{accept_kind, settings};
+use super::{accept_kind, create, settings};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
 use crate::sql::interval;
@@ -132,6 +132,10 @@ fn explain(cursor: &mut Cursor) -> Result<Statement> {
             return Ok(Statement::ExplainMaterializedView { name, analyze });
         }
     }
+    if cursor.accept("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW") {
+        return create::replaced_view(cursor)
+            .map(|create| Statement::ExplainReplace(Box::new(create)));
+    }
     let start = cursor.offset();
     let position = cursor.position();
     let parsed = cursor.run(Parser::parse_statement)?;
@@ -152,7 +156,7 @@ fn explain(cursor: &mut Cursor) -> Result<Statement> {
             sqlstate::SYNTAX_ERROR,
             format!("syntax error at or near \"{}\"", cursor.text_from(start)),
         )
-        .hint("EXPLAIN takes a query, INSERT, UPDATE, DELETE or MATERIALIZED VIEW name.")
+        .hint("EXPLAIN takes a query, INSERT, UPDATE, DELETE MATERIALIZED VIEW name or CREATE OR REPLACE MATERIALIZED VIEW.")
         .position(position)),
     }
 }

@@ -2,7 +2,7 @@
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::accept_kind;
+use super::{accept_kind, functions};
 use crate::error::Result;
 use crate::sql::cursor::Cursor;
 use crate::sql::statement::{ObjectKind, Statement};
@@ -41,6 +41,12 @@ fn show(cursor: &mut Cursor) -> Result<Statement> {
     ];
     if let Some((_, kind)) = LISTS.iter().find(|(words, _)| cursor.accept(words)) {
         return Ok(Statement::ShowObjects(*kind));
+    }
+    if cursor.accept("FUNCTIONS") {
+        return Ok(Statement::ShowFunctions);
+    }
+    if cursor.accept("CREATE FUNCTION") {
+        return functions::reference(cursor).map(Statement::ShowCreateFunction);
     }
     if cursor.accept("CREATE") {
         let kind = accept_kind(cursor)

@@ -6,13 +6,14 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, JoinConstraint, JoinOperator, Query, ReplaceSelectElement,
-    ReplaceSelectItem, Select, SelectItem, TableFactor, VisitMut, VisitorMut,
+    ReplaceSelectItem, Select, SelectItem, TableFactor, TableVersion, VisitMut, VisitorMut,
 };
 
 use super::trees::call;
 use crate::error::{Error, Result};
 use crate::sql::asof;
 use crate::sql::data_types::{folded, last_part};
+use crate::sql::temporal_join;
 
 /// `ASOF JOIN` becomes a left join whose condition is marked, for the rule that plans it.
 pub(super) fn mark_asof(select: &mut Select) -> Result<()> {
@@ -40,6 +41,49 @@ pub(super) fn mark_asof(select: &mut Select) -> Result<()> {
         join.join_operator = JoinOperator::LeftOuter(JoinConstraint::On(condition));
     }
     Ok(())
+}
+
+/// `JOIN t FOR SYSTEM_TIME AS OF time ON condition` becomes a join whose condition is marked, for
+/// the planner of views.
+pub(super) fn mark_system_time(select: &mut Select) -> Result<()> {
+    for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
+        let TableFactor::Table { version, .. } = &mut join.relation else {
+            continue;
+        };
+        let Some(TableVersion::ForSystemTimeAsOf(time)) = version else {
+            continue;
+        };
+        let (JoinOperator::Join(JoinConstraint::On(condition))
+        | JoinOperator::Inner(JoinConstraint::On(condition))
+        | JoinOperator::Left(JoinConstraint::On(condition))
+        | JoinOperator::LeftOuter(JoinConstraint::On(condition))) = &mut join.join_operator
+        else {
+            return Err(no_versions());
+        };
+        *condition = Expr::BinaryOp {
+            left: Box::new(Expr::Nested(Box::new(condition.clone()))),
+            op: ast::BinaryOperator::And,
+            right: Box::new(call(temporal_join::MARK, vec![time.clone()])),
+        };
+        *version = None;
+    }
+    Ok(())
+}
+
+/// A relation as of a time stands nowhere else.
+pub(super) fn refuse_versions(factor: &TableFactor) -> Result<()> {
+    match factor {
+        TableFactor::Table {
+            version: Some(_), ..
+        } => Err(no_versions()),
+        _ => Ok(()),
+    }
+}
+
+fn no_versions() -> Error {
+    Error::unsupported("FOR SYSTEM_TIME AS OF is not supported here")
+        .detail("It stands at the right side of an inner or left join with ON.")
+        .hint("Write s JOIN t FOR SYSTEM_TIME AS OF s.time ON s.key = t.key.")
 }
 
 /// Puts merged columns in the place of their bare names.

@@ -32,13 +32,30 @@ mod windows;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Query, Select, SelectItem, Statement, TableFactor, VisitMut, VisitorMut,
+    Expr, Ident, Query, Select, SelectItem, Statement, TableFactor, VisitMut, VisitorMut,
 };
 
 use crate::error::{Error, Result, sqlstate};
 
 pub use names::display_name;
-pub(in crate::sql) use trees::{set_relation, template};
+pub(in crate::sql) use sets::refers_to_columns;
+pub(in crate::sql) use trees::{call, cast_to, set_relation, table_alias, template};
+
+/// Functions that stand in FROM and GROUP BY only.
+const WINDOW_FUNCTIONS: &[&str] = &["tumble", "hop", "session", "window", "session_window"];
+
+/// Arguments that a function whose call is rewritten takes at most.
+const ARGUMENTS_MAX: usize = 3;
+
+/// Whether a name is one of the functions that rewriting puts others in the place of.
+pub fn is_function(name: &str) -> bool {
+    let is_rewritten = |count: usize| {
+        let argument = Expr::Identifier(Ident::new("x"));
+        let written = call(name, vec![argument; count]);
+        rewrite_expression(written.clone()).map_or(true, |rewritten| rewritten != written)
+    };
+    WINDOW_FUNCTIONS.contains(&name) || (0..=ARGUMENTS_MAX).any(is_rewritten)
+}
 
 /// Rewrites a query for planning. Its output columns are to be shown under
 /// [`display_name`] of the plan's field names.
@@ -134,11 +151,16 @@ impl VisitorMut for Rewriter {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
         joins::merge_full_using(select);
-        let rewritten = joins::mark_asof(select).and_then(|()| group_windows::rewrite(select));
+        let rewritten = joins::mark_asof(select)
+            .and_then(|()| joins::mark_system_time(select))
+            .and_then(|()| group_windows::rewrite(select));
         into_flow(rewritten)
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        if let Err(error) = joins::refuse_versions(factor) {
+            return ControlFlow::Break(error);
+        }
         sets::rewrite_in_from(factor);
         into_flow(windows::rewrite_table_factor(factor))
     }

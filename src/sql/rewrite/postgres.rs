@@ -293,7 +293,13 @@ fn cast(expression: &mut Expr) {
     else {
         return;
     };
-    if let Some(suffix) = object_type(data_type) {
+    if matches!(data_type, DataType::Custom(name, _) if last_part(name) == "oid")
+        && object_function(expr) == Some("regproc")
+    {
+        // Columns of type regproc hold names; a number was asked for.
+        let inner = take(expr);
+        *expression = call("function_oid", vec![inner]);
+    } else if let Some(suffix) = object_type(data_type) {
         let inner = take(expr);
         *expression = call(&format!("to_{suffix}_oid"), vec![inner]);
     } else if is_text(data_type) {

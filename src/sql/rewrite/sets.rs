@@ -265,7 +265,7 @@ fn item(expr: Expr, alias: Ident) -> SelectItem {
 }
 
 /// Whether an expression names a column, so that it needs the relations before it.
-pub(super) fn refers_to_columns(expressions: &[Expr]) -> bool {
+pub(in crate::sql) fn refers_to_columns(expressions: &[Expr]) -> bool {
     let is_column = |e: &Expr| matches!(e, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
     expressions.iter().any(|e| finds(e, is_column))
 }

@@ -39,7 +39,7 @@ pub(super) fn relation(name: Vec<Ident>) -> TableFactor {
     }
 }
 
-pub(super) fn table_alias(name: Ident, columns: Vec<Ident>) -> TableAlias {
+pub(in crate::sql) fn table_alias(name: Ident, columns: Vec<Ident>) -> TableAlias {
     let column = |name| TableAliasColumnDef {
         name,
         data_type: None,
@@ -62,7 +62,7 @@ pub(super) fn derived(subquery: Query, alias: TableAlias) -> TableFactor {
 }
 
 /// A call of a function with positional arguments.
-pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+pub(in crate::sql) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     Expr::Function(ast::Function {
         name: ast::ObjectName::from(vec![Ident::new(name)]),
         uses_odbc_syntax: false,
@@ -121,7 +121,7 @@ pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
 }
 
 /// `expression::type`
-pub(super) fn cast_to(expression: Expr, data_type: DataType) -> Expr {
+pub(in crate::sql) fn cast_to(expression: Expr, data_type: DataType) -> Expr {
     Expr::Cast {
         kind: CastKind::DoubleColon,
         expr: Box::new(expression),

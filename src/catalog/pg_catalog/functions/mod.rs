@@ -6,6 +6,7 @@
 //! functions of text and numbers that views may use; the SQL module has those.
 
 mod names;
+mod procedures;
 mod session;
 mod shape;
 mod sizes;
@@ -100,14 +101,15 @@ pub(super) fn all(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
     functions
 }
 
-/// The rows of `pg_proc`: these functions.
+/// The rows of `pg_proc`: these functions, and the user's.
 pub(super) fn procedures(catalog: &Catalog) -> Vec<Row> {
-    let mut rows = Vec::new();
+    let mut rows = procedures::rows(catalog);
+    let users = rows.len();
     for definition in definitions() {
         for arguments in definition.overloads {
             let types: Vec<i64> = arguments.split_whitespace().map(argument_oid).collect();
             rows.push(row! {
-                oid: FUNCTION_OID + rows.len() as i64,
+                oid: FUNCTION_OID + (rows.len() - users) as i64,
                 proname: definition.name,
                 pronamespace: PG_CATALOG_OID,
                 proowner: OWNER_OID,

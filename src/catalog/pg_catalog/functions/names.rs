@@ -56,6 +56,7 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("to_regproc_oid", &["text"], "text", |_, a| {
         Ok(procedure_name(text(a, 0)).into())
     }),
+    Definition::new("function_oid", &["text"], "oid", function_oid),
     Definition::new("oid_to_regclass_text", &["oid"], "text", |c, a| {
         shown(int(a, 0), c.relation(int(a, 0)).map(|r| relation_text(&r)))
     }),
@@ -180,6 +181,29 @@ fn unquoted(text: &str) -> String {
 fn procedure_name(text: &str) -> &str {
     let name = text.split('(').next().unwrap_or(text).trim();
     name.strip_prefix("pg_catalog.").unwrap_or(name)
+}
+
+/// A function by its name, or by name and types in brackets.
+fn function_oid(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
+    let wanted = text(arguments, 0).trim();
+    let wanted = wanted.strip_prefix("public.").unwrap_or(wanted);
+    let without_blanks = |text: &str| text.replace(' ', "");
+    let functions = catalog.model.functions();
+    let mut found = functions.iter().filter(|f| match wanted.contains('(') {
+        true => without_blanks(&f.signature()) == without_blanks(wanted),
+        false => f.name == unquoted(wanted),
+    });
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(Datum::Int(only.oid.into())),
+        (Some(_), Some(_)) => Err(Error::new(
+            sqlstate::AMBIGUOUS_FUNCTION,
+            format!("more than one function named \"{wanted}\""),
+        )),
+        (None, _) => Err(Error::new(
+            sqlstate::UNDEFINED_FUNCTION,
+            format!("function \"{wanted}\" does not exist"),
+        )),
+    }
 }
 
 fn known_procedure(text: &str) -> Option<&str> {

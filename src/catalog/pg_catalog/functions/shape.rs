@@ -3,8 +3,9 @@
 use super::super::model::{Catalog, Relation};
 use super::super::relation::Datum;
 use super::super::rows::{PG_CLASS, index_definition, quote_ident};
-use super::{Definition, int, text};
+use super::{Definition, int, procedures, text};
 use crate::error::Result;
+use crate::sql::render_functions;
 
 pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("format_type", &["oid int4"], "text", |c, a| {
@@ -54,22 +55,38 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     }),
     Definition::new("pg_get_ruledef", &["oid", "oid bool"], "text", nothing),
     Definition::new("pg_get_triggerdef", &["oid", "oid bool"], "text", nothing),
-    Definition::new("pg_get_functiondef", &["oid"], "text", nothing),
+    Definition::new("pg_get_functiondef", &["oid"], "text", |c, a| {
+        let function = procedures::by_oid(c, int(a, 0));
+        Ok(function
+            .map(|f| render_functions::create_statement(&f))
+            .into())
+    }),
     Definition::new("pg_get_partkeydef", &["oid"], "text", nothing),
     Definition::new("pg_get_statisticsobjdef", &["oid"], "text", nothing),
     Definition::new("pg_get_statisticsobjdef_columns", &["oid"], "text", nothing),
     Definition::new("pg_get_serial_sequence", &["text text"], "text", nothing),
     Definition::new("pg_get_function_result", &["oid"], "text", |c, a| {
-        Ok(procedure(c, int(a, 0), "prorettype").into())
+        Ok(match procedures::by_oid(c, int(a, 0)) {
+            Some(function) => render_functions::result(&function).into(),
+            None => procedure(c, int(a, 0), "prorettype").into(),
+        })
     }),
     Definition::new("pg_get_function_arguments", &["oid"], "text", |c, a| {
-        Ok(procedure(c, int(a, 0), "proargtypes").into())
+        Ok(match procedures::by_oid(c, int(a, 0)) {
+            Some(function) => render_functions::arguments(&function).into(),
+            None => procedure(c, int(a, 0), "proargtypes").into(),
+        })
     }),
     Definition::new(
         "pg_get_function_identity_arguments",
         &["oid"],
         "text",
-        |c, a| Ok(procedure(c, int(a, 0), "proargtypes").into()),
+        |c, a| {
+            Ok(match procedures::by_oid(c, int(a, 0)) {
+                Some(function) => render_functions::identity_arguments(&function).into(),
+                None => procedure(c, int(a, 0), "proargtypes").into(),
+            })
+        },
     ),
     Definition::new("obj_description", &["oid", "oid name"], "text", |c, a| {
         let of_relations = a.len() == 1 || text(a, 1) == "pg_class";

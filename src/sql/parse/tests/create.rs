@@ -149,3 +149,73 @@ fn sinks_and_secrets() {
         }
     );
 }
+
+#[test]
+fn create_function_in_its_forms() {
+    use crate::catalog::function::{FunctionBody, FunctionResult, FunctionVolatility};
+    use crate::types::SqlType;
+
+    let Statement::CreateFunction(f) = one(
+        "CREATE OR REPLACE FUNCTION F(IN a double precision, \"B\" text DEFAULT 'x', bigint = 1 + 1) \
+         RETURNS TABLE (n int, \"T\" text[]) LANGUAGE 'sql' STABLE PARALLEL SAFE COST 5 STRICT AS $$ SELECT 1, ARRAY['a'] $$",
+    ) else {
+        panic!()
+    };
+    assert!(f.or_replace && f.is_strict);
+    assert_eq!(f.name, "f");
+    let parameters: Vec<_> = f
+        .parameters
+        .iter()
+        .map(|p| (p.name.as_deref(), p.sql_type.clone(), p.default.as_deref()))
+        .collect();
+    assert_eq!(
+        parameters,
+        [
+            (Some("a"), SqlType::Double, None),
+            (Some("B"), SqlType::Text, Some("'x'")),
+            (None, SqlType::BigInt, Some("1 + 1")),
+        ]
+    );
+    assert_eq!(f.volatility, FunctionVolatility::Stable);
+    assert_eq!(f.body, FunctionBody::Query(" SELECT 1, ARRAY['a'] ".into()));
+    let FunctionResult::Table(columns) = f.result else {
+        panic!()
+    };
+    assert_eq!(columns[1].name, "T");
+    let Statement::CreateFunction(f) = one(
+        "CREATE FUNCTION public.g(timestamp with time zone) RETURNS SETOF date LANGUAGE SQL AS 'SELECT $1::date'",
+    ) else {
+        panic!()
+    };
+    assert_eq!(f.parameters[0].sql_type, SqlType::TimestampTz);
+    assert_eq!(f.result, FunctionResult::Set(SqlType::Date));
+    assert_eq!(f.volatility, FunctionVolatility::Volatile);
+    let Statement::DropFunction {
+        functions,
+        if_exists,
+        cascade,
+    } = one("DROP FUNCTION IF EXISTS f(a double precision, text), g CASCADE")
+    else {
+        panic!()
+    };
+    assert!(if_exists && cascade);
+    assert_eq!(
+        functions[0].types.as_deref(),
+        Some([SqlType::Double, SqlType::Text].as_slice())
+    );
+    assert_eq!(functions[1].types, None);
+}
+
+#[test]
+fn explain_of_a_replacement_holds_the_view() {
+    let Statement::ExplainReplace(view) = one(
+        "EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW v WITH (reset_state = true) AS SELECT 1 AS x EMIT ON WINDOW CLOSE",
+    ) else {
+        panic!()
+    };
+    assert_eq!(
+        (view.name.as_str(), view.query_text.as_str()),
+        ("v", "SELECT 1 AS x")
+    );
+    assert!(view.or_replace);
+}

@@ -1,0 +1,106 @@
+//! Functions as SQL text, for `SHOW CREATE FUNCTION`, `pg_get_functiondef` and psql's `\df`. What
+//! is printed parses to the same function again.
+
+use crate::catalog::function::{
+    FunctionBody, FunctionDefinition, FunctionResult, FunctionVolatility,
+};
+use crate::sql::names::quote_identifier;
+use crate::types::{DEFAULT_NUMERIC, SqlType};
+
+/// The `CREATE OR REPLACE` statement of a function, as PostgreSQL writes it.
+pub fn create_statement(function: &FunctionDefinition) -> String {
+    let mut lines = vec![
+        format!(
+            "CREATE OR REPLACE FUNCTION {}({})",
+            quote_identifier(&function.name),
+            arguments(function)
+        ),
+        format!(" RETURNS {}", result(function)),
+        " LANGUAGE sql".to_owned(),
+    ];
+    if function.volatility != FunctionVolatility::Volatile {
+        lines.push(format!(" {}", volatility(function)));
+    }
+    if function.is_strict {
+        lines.push(" STRICT".to_owned());
+    }
+    lines.push(match &function.body {
+        FunctionBody::Query(text) => {
+            let quotes = dollar_quotes(text);
+            format!("AS {quotes}{text}{quotes};")
+        }
+        FunctionBody::Expression(text) => format!("RETURN {text};"),
+    });
+    lines.join("\n")
+}
+
+/// Dollar quotes that the text does not hold.
+fn dollar_quotes(text: &str) -> String {
+    let mut quotes = "$function$".to_owned();
+    while text.contains(&quotes) {
+        quotes.insert(1, 'x');
+    }
+    quotes
+}
+
+/// Names, types and defaults of the parameters.
+pub fn arguments(function: &FunctionDefinition) -> String {
+    let shown = function.parameters.iter().map(|parameter| {
+        let default = parameter.default.as_ref();
+        let default = default.map_or_else(String::new, |d| format!(" DEFAULT {d}"));
+        format!(
+            "{}{default}",
+            named_type(parameter.name.as_deref(), &parameter.sql_type)
+        )
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// As [`arguments`], without the defaults.
+pub fn identity_arguments(function: &FunctionDefinition) -> String {
+    let shown = function
+        .parameters
+        .iter()
+        .map(|p| named_type(p.name.as_deref(), &p.sql_type));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// What it gives.
+pub fn result(function: &FunctionDefinition) -> String {
+    match &function.result {
+        FunctionResult::Value(sql_type) => type_name(sql_type),
+        FunctionResult::Set(sql_type) => format!("SETOF {}", type_name(sql_type)),
+        FunctionResult::Table(columns) => {
+            let columns = columns
+                .iter()
+                .map(|c| named_type(Some(&c.name), &c.sql_type));
+            format!("TABLE({})", columns.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// `IMMUTABLE`, `STABLE` or `VOLATILE`.
+pub fn volatility(function: &FunctionDefinition) -> &'static str {
+    match function.volatility {
+        FunctionVolatility::Immutable => "IMMUTABLE",
+        FunctionVolatility::Stable => "STABLE",
+        FunctionVolatility::Volatile => "VOLATILE",
+    }
+}
+
+/// A numeric as it was written, where it was without digits.
+fn type_name(sql_type: &SqlType) -> String {
+    let (precision, scale) = DEFAULT_NUMERIC;
+    match sql_type {
+        t if *t == (SqlType::Numeric { precision, scale }) => "numeric".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn named_type(name: Option<&str>, sql_type: &SqlType) -> String {
+    let sql_type = type_name(sql_type);
+    match name {
+        Some(name) => format!("{} {sql_type}", quote_identifier(name)),
+        None => sql_type,
+    }
+}
