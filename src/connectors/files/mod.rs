@@ -9,6 +9,7 @@
 //! Absent: watching by the kernel's notifications (object stores have none, network folders lie).
 
 mod ending;
+mod inspect;
 pub mod location;
 pub mod pattern;
 pub mod plan;
@@ -26,13 +27,10 @@ use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 
-use self::ending::Ending;
 use self::location::{FileEntry, Location};
-use self::plan::{
-    BadFile, FilesOffset, Found, LogEntry, OnBadFile, OnChangedFile, PlannedFile, Seen,
-};
+use self::plan::{FilesOffset, Found, LogEntry, OnBadFile, OnChangedFile, PlannedFile, Seen};
 use self::read::{FileTask, ReadPolicy};
-use super::formats::{Format, FormatOptions, Layout, parquet};
+use super::formats::{Format, FormatOptions, Layout};
 use super::settings::Settings;
 use super::telling::{Names, Notices};
 use super::{
@@ -250,106 +248,6 @@ impl FilesSource {
         }
     }
 
-    /// Chooses the files of a batch out of `unread`, looking at Parquet files' marks.
-    async fn choose(&self, unread: &[FileEntry], limits: &ReadLimits) -> Result<Vec<PlannedFile>> {
-        let mut chosen = Vec::new();
-        let mut rest = unread;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(plan::take(rest, limits));
-            let mut put_off = false;
-            for entry in now {
-                match self.inspect(entry).await? {
-                    Inspected::Plan(skipped) => chosen.push(PlannedFile {
-                        entry: entry.clone(),
-                        batch_id: None,
-                        skipped,
-                    }),
-                    Inspected::Later => put_off = true,
-                }
-            }
-            // Files behind one that waits still go on.
-            if !chosen.is_empty() || !put_off {
-                break;
-            }
-            rest = later;
-        }
-        Ok(chosen)
-    }
-
-    async fn inspect(&self, entry: &FileEntry) -> Result<Inspected> {
-        if self.policy.format.format != Format::Parquet {
-            return self.inspect_lines(entry).await;
-        }
-        let (location, file) = (self.location.clone(), entry.clone());
-        let complete = tokio::task::spawn_blocking(move || has_parquet_marks(&location, &file))
-            .await
-            .map_err(|_| Error::internal("a file check ended unexpectedly"))?;
-        match complete {
-            Ok(true) => return Ok(Inspected::Plan(None)),
-            Ok(false) => {}
-            // Gone between listing and now: not there any more.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Inspected::Later),
-            Err(e) => return Err(read::unreadable(entry, &e)),
-        }
-        let age_us = self.clock.now_us().saturating_sub(entry.modified_at_us);
-        let policy = self.policy.on_bad_file;
-        match plan::decide_bad_file(policy, age_us, self.bad_file_wait_us) {
-            BadFile::Later => Ok(Inspected::Later),
-            BadFile::Skip => Ok(Inspected::Plan(Some(
-                "file is not a whole Parquet file".to_owned(),
-            ))),
-            BadFile::Fail => Err(Error::damaged(format!(
-                "file \"{}\" is not a whole Parquet file",
-                entry.path
-            ))
-            .hint(format!(
-                "Replace the file, or go on without it: {}",
-                self.names.alter_stream("on_bad_file = 'skip'")
-            ))),
-        }
-    }
-
-    /// Looks at the end of a file of lines, which may still be written. A file that nobody has
-    /// touched for `bad_file_wait` is as whole as it will be, unless its last line is known to be
-    /// cut; to know that of an old file in an object store would cost a request for each.
-    async fn inspect_lines(&self, entry: &FileEntry) -> Result<Inspected> {
-        let policy = self.policy.on_bad_file;
-        let age_us = self.clock.now_us().saturating_sub(entry.modified_at_us);
-        let young = age_us < self.bad_file_wait_us;
-        let cheap = self.policy.format.format == Format::Json
-            && matches!(self.location, Location::Local { .. });
-        if policy == OnBadFile::Skip || !(young || cheap) {
-            return Ok(Inspected::Plan(None));
-        }
-        let (location, file) = (self.location.clone(), entry.clone());
-        let format = self.policy.format.format.clone();
-        let ending =
-            tokio::task::spawn_blocking(move || ending::of_file(&location, &file, &format))
-                .await
-                .map_err(|_| Error::internal("a file check ended unexpectedly"))?;
-        match ending {
-            Ok(Ending::Whole) => Ok(Inspected::Plan(None)),
-            Ok(Ending::Changing) => Ok(Inspected::Later),
-            Ok(Ending::Open) if young && policy == OnBadFile::Wait => Ok(Inspected::Later),
-            Ok(Ending::Open) => Ok(Inspected::Plan(None)),
-            Ok(Ending::Cut) => match plan::decide_bad_file(policy, age_us, self.bad_file_wait_us) {
-                BadFile::Later => Ok(Inspected::Later),
-                BadFile::Skip => Ok(Inspected::Plan(None)),
-                BadFile::Fail => Err(Error::damaged(format!(
-                    "file \"{}\" ends in the middle of a line",
-                    entry.path
-                ))
-                .hint(format!(
-                    "Complete the file, or set the line aside: {}",
-                    self.names.alter_stream("on_bad_file = 'skip'")
-                ))),
-            },
-            // Gone between listing and now: not there any more.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Inspected::Later),
-            Err(e) => Err(read::unreadable(entry, &e)),
-        }
-    }
-
     /// Files of the batches after `start` up to `end`, in reading order.
     async fn files_between(
         &self,
@@ -408,11 +306,6 @@ impl FilesSource {
     }
 }
 
-enum Inspected {
-    Plan(Option<String>),
-    Later,
-}
-
 fn remember(seen: &mut HashMap<String, Seen>, file: &PlannedFile, batch_id: u64) {
     seen.insert(
         file.entry.path.clone(),
@@ -422,16 +315,6 @@ fn remember(seen: &mut HashMap<String, Seen>, file: &PlannedFile, batch_id: u64)
             batch_id: file.batch_id.unwrap_or(batch_id),
         },
     );
-}
-
-fn has_parquet_marks(location: &Location, entry: &FileEntry) -> std::io::Result<bool> {
-    let file = location.open(entry)?;
-    let size = file.size()?;
-    if size < 12 {
-        return Ok(false);
-    }
-    let (first, last) = (file.read_at(0, 4)?, file.read_at(size - 4, 4)?);
-    Ok(parquet::looks_complete(&first, &last, size))
 }
 
 fn format_by_name(location: &str) -> Option<&'static str> {

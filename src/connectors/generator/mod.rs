@@ -33,7 +33,7 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 
 /// Rows of a chunk.
-const CHUNK_ROWS: u64 = 32_768;
+const CHUNK_ROWS: u64 = 65_536;
 
 /// Event time by row (or event) number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
