@@ -18,7 +18,9 @@ pub fn write_signed(value: i128, out: &mut Vec<u8>) {
                 length += 1;
             }
             bytes[length] = rest as u8;
-            out.extend_from_slice(&bytes[..=length]);
+            // All ten and then fewer: a copy of a known size is one or two instructions.
+            out.extend_from_slice(&bytes);
+            out.truncate(out.len() - bytes.len() + length + 1);
         }
         Err(_) => write_unsigned(((value << 1) ^ (value >> 127)) as u128, out),
     }

@@ -56,7 +56,8 @@ impl IntegerForm {
             row[0] = 1;
             row[1..].copy_from_slice(&value.to_be_bytes());
         }
-        out.extend_from_slice(&row[..=self.bytes]);
+        out.extend_from_slice(&row);
+        out.truncate(out.len() - row.len() + self.bytes + 1);
     }
 }
 

@@ -272,11 +272,11 @@ impl Shard {
             let all = groups.iter().copied().zip(slots.iter().copied());
             let (touched, touched_slots): (Vec<u32>, Vec<u32>) = all.filter(is_touched).unzip();
             self.show(shared, &touched_slots, &touched, result)?;
-            self.write_groups(shared, None, &slots, &groups, result);
+            self.write_groups(shared, None, &slots, &groups, true, result);
         } else {
             self.apply_multisets(shared, snapshot, &slots, &groups, result)?;
             let ends = self.show(shared, &slots, &groups, result)?;
-            self.write_groups(shared, ends, &slots, &groups, result);
+            self.write_groups(shared, ends, &slots, &groups, false, result);
         }
         if !shared.is_quiet() {
             result.unmade_rows = 0;
@@ -424,6 +424,7 @@ impl Shard {
         ends: Option<Int64Array>,
         slots: &[u32],
         groups: &[u32],
+        whole: bool,
         result: &mut ShardOutput,
     ) {
         let mut entries = Entries::default();
@@ -437,8 +438,9 @@ impl Shard {
                 result.unmade_rows += u64::from(was) + u64::from(is);
             }
             let write_key = |out: &mut Vec<u8>| self.keys.write(group, &shared.format, out);
-            if is && (is_changed || slot == UNTOUCHED) {
-                result.as_before_rows += u64::from(slot == UNTOUCHED);
+            // What is whole has the groups that are as they were too, touched or not.
+            if is && (is_changed || whole) {
+                result.as_before_rows += u64::from(!is_changed);
                 entries.put_with(write_key, |value| {
                     write_signed(self.rows[index].into(), value);
                     self.columns

@@ -65,7 +65,7 @@ pub struct ShardOutput {
     pub multisets: Vec<Vec<Entries>>,
     /// (end, key) of groups that appeared (true) or vanished by deletes (false).
     pub ends: BTreeSet<(i64, Vec<u8>, bool)>,
-    /// Entries that say again what older ones said, of groups that the batch did not touch.
+    /// Entries that say again what older ones said, of groups that the batch did not change.
     pub as_before_rows: u64,
     /// By how many the state's rows grew.
     pub growth: i64,
