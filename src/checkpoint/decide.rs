@@ -488,7 +488,7 @@ impl Stop {
             .detail(format!("It is of pipeline \"{other}\" with id {id}."))
             .hint(format!(
                 "Give it a location of its own with ALTER PIPELINE {name} SET \
-                 (checkpoint_location = '…'), then run RESET CHECKPOINT OF {name}."
+                 (checkpoint_location = '{location}.new'), then run RESET CHECKPOINT OF {name}."
             )),
             Stop::MetadataMissing => Error::damaged(format!(
                 "checkpoint of pipeline \"{pipeline}\" cannot be used: \"{location}/metadata\": the \

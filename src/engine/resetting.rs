@@ -63,9 +63,28 @@ impl Pipeline {
         Ok(positions)
     }
 
+    /// A table's changes mean nothing without the rows that they change.
+    fn check_starts(&self, starts: &BTreeMap<String, StartAt>) -> Result<()> {
+        for (relation, at) in starts {
+            let is_whole = matches!(at, StartAt::Earliest);
+            if !is_whole && !self.source_of(relation, None)?.is_append_only() {
+                return Err(Error::unsupported(format!(
+                    "table \"{relation}\" cannot be taken in from the middle of its changes"
+                ))
+                .detail("They delete and update rows that a new state would not hold.")
+                .hint(format!(
+                    "RESET CHECKPOINT OF {} FROM EARLIEST; or name the other sources alone in FROM OFFSETS.",
+                    quote_identifier(&self.shared.name)
+                )));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) async fn reset(&self, from: &ResetFrom) -> Result<Recovered> {
         let relations = self.source_relations().await?;
         let starts = start_of_each(from, &relations)?;
+        self.check_starts(&starts)?;
         // Asked before anything moves: a source that does not answer leaves all as it was.
         self.positions(&starts, 0, None).await?;
         let held = self.hold().await?;

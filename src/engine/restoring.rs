@@ -139,6 +139,18 @@ impl Pipeline {
         }
     }
 
+    fn cannot_run_again(&self, batch_id: u64) -> Error {
+        let name = &self.shared.name;
+        Error::damaged(format!(
+            "pipeline \"{name}\" cannot go back before batch {batch_id}: its offset entry cannot be read"
+        ))
+        .detail("What that batch took in is told by nothing else, and it would have to run again.")
+        .hint(format!(
+            "REPAIR CHECKPOINT OF {}; writes the entry anew where its neighbours prove it.",
+            quote_identifier(name)
+        ))
+    }
+
     pub(super) async fn rewind(&self, to: RewindTo) -> Result<Recovered> {
         let held = self.hold().await?;
         let survey = held.survey(self.known_batch(), Depth::Quick).await?;
@@ -151,8 +163,11 @@ impl Pipeline {
                 .and_then(|batch_id| restorable(&survey, batch_id))
                 .ok_or_else(|| self.not_restorable(&survey, "a batch before this time"))?,
         };
-        let archived = held.rewind(&survey, target.batch_id).await?;
         let last = survey.offsets.keys().next_back().copied();
+        if let Some(gap) = last.and_then(|last| survey.offset_gap(target.state_batch_id, last)) {
+            return Err(self.cannot_run_again(gap));
+        }
+        let archived = held.rewind(&survey, target.batch_id).await?;
         let mut steps = vec![
             archived_step(&self.location(), &archived),
             Step::new("goes back", format!("batch {}", target.batch_id), ""),

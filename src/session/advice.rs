@@ -155,7 +155,8 @@ fn progress(status: &EngineStatus, pipeline: &str) -> Advice {
     let batch = found.and_then(|p| p.last_batch_id);
     let mine = || status.sources.iter().filter(|s| s.pipeline == pipeline);
     let backlog: u64 = mine().filter_map(|s| s.backlog_rows).sum();
-    let rate: f64 = mine().filter_map(|s| s.processed_rows_per_second).sum();
+    let rates = mine().filter_map(|s| s.processed_rows_per_second);
+    let rate = rates.fold(0.0, |sum, rate| sum + rate);
     let last = batch.map_or("No batch yet.".to_owned(), |batch| {
         format!("Batch {batch}.")
     });

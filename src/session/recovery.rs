@@ -1,7 +1,7 @@
 //! `DIAGNOSE`, `CHECK`, `REPAIR`, `RESET CHECKPOINT`, `REBUILD STATE`, `BACKUP`, `RESTORE`, `REWIND`.
 //!
-//! They act at once, inside a transaction block too: a checkpoint is not part of a transaction. What
-//! must be still for it is stopped at a batch border and goes on by itself. The engine does the work;
+//! Those that change a checkpoint are refused inside a transaction block: none of it could be rolled
+//! back. What must be still for it is stopped at a batch border and goes on by itself. The engine does the work;
 //! here names become pipelines and answers become rows.
 
 use std::sync::Arc;
@@ -94,6 +94,13 @@ impl Session {
         &mut self,
         statement: &RecoveryStatement,
     ) -> Result<StatementResult> {
+        if statement.changes() && self.block.is_explicit() {
+            let tag = statement.tag();
+            return Err(Error::new(
+                sqlstate::ACTIVE_TRANSACTION,
+                format!("{tag} cannot run inside a transaction block"),
+            ));
+        }
         let rows = match statement {
             RecoveryStatement::DiagnoseCheckpoint { name, as_json } => {
                 self.diagnose_checkpoint(name, *as_json).await?

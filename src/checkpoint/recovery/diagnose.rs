@@ -40,7 +40,8 @@ pub fn mending_statement(stop: &Stop, pipeline: &str, location: &str) -> String 
         ),
         Stop::Missing { .. } | Stop::Older { .. } => format!("RESET CHECKPOINT OF {name};"),
         Stop::Foreign { .. } => {
-            format!("ALTER PIPELINE {name} SET (checkpoint_location = '…');")
+            let own = quote_literal(&format!("{location}.new"));
+            format!("ALTER PIPELINE {name} SET (checkpoint_location = {own});")
         }
         Stop::NewerFormat(_) => String::new(),
         Stop::MetadataMissing

@@ -54,6 +54,11 @@ impl Survey {
         })
     }
 
+    /// The first batch after `batch_id` up to `last` whose offset entry cannot be read.
+    pub fn offset_gap(&self, batch_id: u64, last: u64) -> Option<u64> {
+        (batch_id + 1..=last).find(|n| self.offsets.get(n).and_then(Entry::whole).is_none())
+    }
+
     /// All batches that can be gone back to.
     pub fn restorable_batches(&self) -> Vec<u64> {
         let batches = self.commits.keys().copied();

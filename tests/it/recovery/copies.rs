@@ -53,6 +53,10 @@ fn a_backup_restores_a_lost_checkpoint_and_a_rewind_goes_back() {
             error.detail().expect("a detail").contains("batches from 0"),
             "{error:?}"
         );
+        // A batch whose input nothing tells any more cannot run again: nothing moves.
+        std::fs::remove_file(pair.checkpoint().join("offsets/2")).expect("removed");
+        let error = error_of(&pair.server.connect().await, "REWIND v TO BATCH 1").await;
+        assert!(error.message().contains("before batch 2"), "{error:?}");
         pair.assert_equal_twin().await;
     });
 }

@@ -38,20 +38,19 @@ fn a_reset_archives_and_begins_where_it_is_told() {
         pair.assert_equal_twin().await;
         assert!(newest(&pair.checkpoint().join("commits")) > last);
         // From now on: only what comes next counts.
-        pair.server.rows("RESET CHECKPOINT OF v FROM LATEST").await;
+        let position =
+            "SELECT end_offset FROM streaming_sources WHERE source_name = 's' AND pipeline = 'v'";
+        let end = pair.server.value(position).await;
+        let reset = format!("RESET CHECKPOINT OF v FROM OFFSETS '{{\"s\": {end}}}'");
+        pair.server.rows(&reset).await;
         pair.server
             .execute("INSERT INTO s VALUES (100, 1, NULL), (100, 2, NULL); FLUSH")
             .await;
         let taken = pair.server.rows("SELECT k, n, total FROM v").await;
         assert_eq!(taken, [["100", "2", "3"]]);
         // From a position: the rows of the last transaction once more, by themselves.
-        let end: serde_json::Value = serde_json::from_str(
-            &pair
-                .server
-                .value("SELECT end_offset FROM streaming_sources WHERE source_name = 's' AND pipeline = 'v'")
-                .await,
-        )
-        .expect("JSON");
+        let end: serde_json::Value =
+            serde_json::from_str(&pair.server.value(position).await).expect("JSON");
         let commit = end["commit"].as_u64().expect("a commit");
         pair.server
             .execute("INSERT INTO s VALUES (200, 5, NULL); FLUSH")
