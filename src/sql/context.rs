@@ -28,6 +28,7 @@ use crate::sql::asof::{self, AsofJoin};
 use crate::sql::correlated::CorrelatedSubqueries;
 use crate::sql::data_types::SqlTypePlanner;
 use crate::sql::distinct_on::FirstOfDistinct;
+use crate::sql::empty_subqueries::EmptySubqueries;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::guards::GuardConditions;
@@ -95,6 +96,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(NumericsBesideFloats)];
     rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(EmptySubqueries));
     rules.push(Arc::new(SubqueryValues));
     rules.push(Arc::new(AsofJoin));
     rules.push(Arc::new(FirstOfDistinct));

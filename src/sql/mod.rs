@@ -15,6 +15,7 @@ mod cursor;
 pub mod data_types;
 mod dialect;
 mod distinct_on;
+mod empty_subqueries;
 pub mod functions;
 pub mod guards;
 pub mod interval;

@@ -119,7 +119,7 @@ impl<'a> Source<'a> {
         statements.push(StatementTokens {
             start: self.offset(first.span.start),
             end: self.offset(last.span.end),
-            tokens: split_closing_brackets(tokens),
+            tokens: split_operators(split_closing_brackets(tokens)),
         });
     }
 
@@ -286,6 +286,38 @@ fn is_chained(token: &Token) -> bool {
         ),
         _ => false,
     }
+}
+
+/// `id>-10`: an operator of several characters ends in a sign only if it has one of those that no
+/// operator of the standard has (PostgreSQL manual, 4.1.3); otherwise the sign is one of its own.
+fn split_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut split = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        match &token.token {
+            Token::CustomBinaryOperator(name)
+                if !name.contains(|c| "~!@#%^&|`?".contains(c)) && name.ends_with(['+', '-']) =>
+            {
+                let head = name.trim_end_matches(['+', '-']);
+                let signs = &name[head.len()..];
+                let parts = Tokenizer::new(&DIALECT, head)
+                    .tokenize()
+                    .unwrap_or_default();
+                let signs = signs.chars().map(|sign| match sign {
+                    '+' => Token::Plus,
+                    _ => Token::Minus,
+                });
+                let mut at = token.span.start;
+                for part in parts.into_iter().chain(signs) {
+                    let mut end = at;
+                    end.column += part.to_string().chars().count() as u64;
+                    split.push(TokenWithSpan::new(part, Span::new(at, end)));
+                    at = end;
+                }
+            }
+            _ => split.push(token),
+        }
+    }
+    split
 }
 
 /// `STRUCT<a STRUCT<b int>>`: the tokenizer reads the end as a shift operator.
