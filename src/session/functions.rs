@@ -30,7 +30,7 @@ use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::user_functions::{
     CallKind, Calls, PlannedBody, PlannedFunction, callable, first_row, in_type, inlined,
-    mark_calls, parameters_as_columns, subquery_of,
+    mark_calls, parameters_as_columns, subquery_of, with_own_names,
 };
 use crate::types::SqlType;
 
@@ -314,7 +314,7 @@ impl BodyPlanner<'_> {
             }
         }
         let rows = found.ok_or_else(|| Error::internal("a body that is not in its plan"))?;
-        Ok((rows, planned))
+        Ok((with_own_names(rows, self.alias)?, planned))
     }
 
     /// The value of the first row, as PostgreSQL has it.

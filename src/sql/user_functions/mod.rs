@@ -11,6 +11,7 @@
 
 mod calls;
 mod inline;
+mod own_names;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::types::SqlType;
 
 pub(crate) use calls::{Calls, mark_calls, parameters_as_columns};
 pub(crate) use inline::{first_row, in_type, inlined, subquery_of};
+pub(crate) use own_names::with_own_names;
 
 /// A function whose body is planned.
 #[derive(Debug)]
