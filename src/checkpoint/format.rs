@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{CommitEntry, OffsetEntry};
+use super::{CommitEntry, Identity, OffsetEntry};
 use crate::connectors::SourceRange;
 
 /// The version this build writes; it reads no other yet.
@@ -313,6 +313,18 @@ impl Manifest {
 }
 
 impl Metadata {
+    /// The metadata of a checkpoint that is made now and begins with a batch.
+    pub fn of(identity: &Identity, created_at_us: i64, first_batch_id: u64) -> Self {
+        Self {
+            id: identity.pipeline_id,
+            pipeline: identity.pipeline_name.clone(),
+            format_version: FORMAT_VERSION,
+            fingerprint: identity.fingerprint.clone(),
+            created_at_us,
+            first_batch_id,
+        }
+    }
+
     /// The bytes of `metadata`: one line of JSON whose last member is the checksum of the others.
     pub fn encode(&self) -> Vec<u8> {
         let plain = json_line(self);

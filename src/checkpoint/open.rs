@@ -13,9 +13,7 @@ use parking_lot::Mutex;
 
 use super::blob::{BlobInfo, BlobStore, PutOutcome};
 use super::decide::{self, Decision, Fact, Facts, MetadataFact, Part, Plan, Stop};
-use super::format::{
-    self, CommitFile, FORMAT_VERSION, Manifest, Metadata, OffsetFile, RunInfo, Unreadable,
-};
+use super::format::{self, CommitFile, Manifest, Metadata, OffsetFile, RunInfo, Unreadable};
 use super::lease::HeldLease;
 use super::load::{self, RUN_UNUSABLE, wrong_size};
 use super::local::LocalStore;
@@ -219,14 +217,7 @@ impl Checkpoint {
 
     async fn write_metadata(&self) -> Result<()> {
         let identity = &self.shared.identity;
-        let metadata = Metadata {
-            id: identity.pipeline_id,
-            pipeline: identity.pipeline_name.clone(),
-            format_version: FORMAT_VERSION,
-            fingerprint: identity.fingerprint.clone(),
-            created_at_us: self.shared.clock.now_us(),
-            first_batch_id: 0,
-        };
+        let metadata = Metadata::of(identity, self.shared.clock.now_us(), 0);
         let bytes = metadata.encode();
         let size = bytes.len() as u64;
         let outcome = self

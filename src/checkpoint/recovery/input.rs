@@ -12,7 +12,7 @@ use super::rebuild::{Unproven, first_batch, unfilled};
 use super::survey::{Entry, Survey, source_batch};
 use crate::checkpoint::OffsetEntry;
 use crate::checkpoint::blob::BlobStore;
-use crate::checkpoint::format::{self, FORMAT_VERSION, Metadata, OffsetFile};
+use crate::checkpoint::format::{self, Metadata, OffsetFile};
 use crate::error::Result;
 
 /// Copies the input of the batches up to `batch_id`. True: batch by batch; false: as one batch; an error
@@ -48,14 +48,7 @@ pub async fn copy_input(
     }
     to.put_all(files).await?;
     let identity = &survey.identity;
-    let metadata = Metadata {
-        id: identity.pipeline_id,
-        pipeline: identity.pipeline_name.clone(),
-        format_version: FORMAT_VERSION,
-        fingerprint: identity.fingerprint.clone(),
-        created_at_us: now_us,
-        first_batch_id: first,
-    };
+    let metadata = Metadata::of(identity, now_us, first);
     let metadata = vec![("metadata".to_owned(), metadata.encode().into())];
     to.put_all(metadata).await?;
     Ok(Ok(is_whole))

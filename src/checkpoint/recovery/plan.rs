@@ -11,7 +11,7 @@ use super::diagnose::mending_statement;
 use super::rebuild;
 use super::survey::{Entry, Survey, batch_of, source_batch};
 use crate::checkpoint::decide::{Decision, MetadataFact, Plan as ResumePlan, Stop, state_batch};
-use crate::checkpoint::format::{self, FORMAT_VERSION, Metadata, OffsetFile, Unreadable};
+use crate::checkpoint::format::{self, Metadata, OffsetFile, Unreadable};
 use crate::error::Result;
 use crate::sql::names::quote_identifier;
 
@@ -141,14 +141,11 @@ impl Plan {
             return;
         }
         let identity = &self.survey.identity;
-        let metadata = Metadata {
-            id: identity.pipeline_id,
-            pipeline: identity.pipeline_name.clone(),
-            format_version: FORMAT_VERSION,
-            fingerprint: identity.fingerprint.clone(),
-            created_at_us: self.hand.now_us,
-            first_batch_id: rebuild::first_batch(&self.survey),
-        };
+        let metadata = Metadata::of(
+            identity,
+            self.hand.now_us,
+            rebuild::first_batch(&self.survey),
+        );
         let aside = match self.survey.metadata {
             MetadataFact::Missing => Vec::new(),
             _ => vec!["metadata".to_owned()],

@@ -15,7 +15,7 @@ use super::apply::Held;
 use super::rebuild::{self, Rebuild};
 use super::survey::Survey;
 use crate::checkpoint::OffsetEntry;
-use crate::checkpoint::format::{self, FORMAT_VERSION, Metadata, OffsetFile};
+use crate::checkpoint::format::{self, Metadata, OffsetFile};
 use crate::connectors::{SourceOffset, SourceRange};
 use crate::crash_point::crash_point;
 use crate::error::{Error, Result, sqlstate};
@@ -149,14 +149,7 @@ pub async fn begin_again(
                 .collect(),
         },
     };
-    let metadata = Metadata {
-        id: shared.identity.pipeline_id,
-        pipeline: shared.identity.pipeline_name.clone(),
-        format_version: FORMAT_VERSION,
-        fingerprint: shared.identity.fingerprint.clone(),
-        created_at_us: now_us,
-        first_batch_id,
-    };
+    let metadata = Metadata::of(&shared.identity, now_us, first_batch_id);
     let path = format!("offsets/{first_batch_id}");
     held.write(&path, file.encode().into()).await?;
     crash_point("reset_planned");

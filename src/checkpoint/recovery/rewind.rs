@@ -7,7 +7,7 @@ use super::apply::Held;
 use super::rebuild::first_batch;
 use super::reset::{Archived, rank};
 use super::survey::{Entry, Survey, source_batch};
-use crate::checkpoint::format::{CommitFile, FORMAT_VERSION, Metadata};
+use crate::checkpoint::format::{CommitFile, Metadata};
 use crate::error::Result;
 
 /// What can be gone back to.
@@ -118,14 +118,7 @@ impl Held {
     /// Writes `metadata` as that of a copy whose files are all there.
     pub async fn write_metadata(&self, copy: &Survey, now_us: i64) -> Result<()> {
         let identity = &self.shared.identity;
-        let metadata = Metadata {
-            id: identity.pipeline_id,
-            pipeline: identity.pipeline_name.clone(),
-            format_version: FORMAT_VERSION,
-            fingerprint: identity.fingerprint.clone(),
-            created_at_us: now_us,
-            first_batch_id: first_batch(copy),
-        };
+        let metadata = Metadata::of(identity, now_us, first_batch(copy));
         self.write("metadata", metadata.encode().into()).await
     }
 
