@@ -65,6 +65,19 @@ pub enum SqlType {
 }
 
 impl SqlType {
+    /// An integer, a float or a numeric.
+    pub fn is_number(&self) -> bool {
+        matches!(
+            self,
+            Self::SmallInt
+                | Self::Integer
+                | Self::BigInt
+                | Self::Real
+                | Self::Double
+                | Self::Numeric { .. }
+        )
+    }
+
     /// The Arrow type that holds it.
     pub fn to_arrow(&self) -> DataType {
         match self {

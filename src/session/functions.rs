@@ -404,24 +404,13 @@ fn mismatch(declared: &str) -> Error {
 
 /// A result that becomes the declared type without a cast that is written.
 fn is_returnable(from: Option<&SqlType>, data_type: &DataType, to: &SqlType) -> bool {
-    let is_number = |t: &SqlType| {
-        matches!(
-            t,
-            SqlType::SmallInt
-                | SqlType::Integer
-                | SqlType::BigInt
-                | SqlType::Real
-                | SqlType::Double
-                | SqlType::Numeric { .. }
-        )
-    };
     let is_time =
         |t: &SqlType| matches!(t, SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz);
     match (data_type, from) {
         (DataType::Null, _) => true,
         (_, Some(from)) => {
             bare_type(from) == bare_type(to)
-                || (is_number(from) && is_number(to))
+                || (from.is_number() && to.is_number())
                 || (is_time(from) && is_time(to))
         }
         (_, None) => false,

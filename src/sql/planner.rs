@@ -97,15 +97,15 @@ impl OperatorPlanner {
             right_type,
         } = raw.with_floats();
         let planned = match (&op, &left_type, &right_type) {
-            (BinaryOperator::Multiply, Interval, number) if is_number(number) => {
+            (BinaryOperator::Multiply, Interval, number) if number.is_number() => {
                 let factor = cast(right, DataType::Float64);
                 call(&self.interval_times, vec![left, factor])
             }
-            (BinaryOperator::Multiply, number, Interval) if is_number(number) => {
+            (BinaryOperator::Multiply, number, Interval) if number.is_number() => {
                 let factor = cast(left, DataType::Float64);
                 call(&self.interval_times, vec![right, factor])
             }
-            (BinaryOperator::Divide, Interval, number) if is_number(number) => {
+            (BinaryOperator::Divide, Interval, number) if number.is_number() => {
                 let one = Expr::Literal(ScalarValue::Float64(Some(1.0)), None);
                 let inverse = one / cast(right, DataType::Float64);
                 call(&self.interval_times, vec![left, inverse])
@@ -239,10 +239,10 @@ impl Typed {
     /// A text constant beside a number is a number of that type.
     fn with_numbers(mut self) -> Self {
         let is_constant = |e: &Expr| matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
-        if is_number(&self.left_type) && is_constant(&self.right) {
+        if self.left_type.is_number() && is_constant(&self.right) {
             self.right = cast(self.right, self.left_type.to_arrow());
             self.right_type = self.left_type.clone();
-        } else if is_number(&self.right_type) && is_constant(&self.left) {
+        } else if self.right_type.is_number() && is_constant(&self.left) {
             self.left = cast(self.left, self.right_type.to_arrow());
             self.left_type = self.right_type.clone();
         }
@@ -290,18 +290,6 @@ fn sql_type_of(expression: &Expr, schema: &DFSchema) -> Option<SqlType> {
         DataType::Null => None,
         _ => SqlType::from_field(&field),
     }
-}
-
-fn is_number(sql_type: &SqlType) -> bool {
-    matches!(
-        sql_type,
-        SqlType::SmallInt
-            | SqlType::Integer
-            | SqlType::BigInt
-            | SqlType::Real
-            | SqlType::Double
-            | SqlType::Numeric { .. }
-    )
 }
 
 impl ExprPlanner for OperatorPlanner {

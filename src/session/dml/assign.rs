@@ -54,7 +54,7 @@ pub(super) fn assign(
             parse_text(texts.as_string::<i32>(), to)
         }
         (_, SqlType::Text) => text(values, field, &from),
-        (from, to) if is_number(from) && is_number(to) => number(values, to),
+        (from, to) if from.is_number() && to.is_number() => number(values, to),
         (from, to) if is_time(from) && is_time(to) => strict_cast(values, to),
         (from, to) if std::mem::discriminant(from) == std::mem::discriminant(to) => {
             strict_cast(values, to)
@@ -76,18 +76,6 @@ fn is_text_form(sql_type: &SqlType) -> bool {
     matches!(
         sql_type,
         SqlType::Json | SqlType::Jsonb | SqlType::Uuid | SqlType::Interval | SqlType::Struct(_)
-    )
-}
-
-fn is_number(sql_type: &SqlType) -> bool {
-    matches!(
-        sql_type,
-        SqlType::SmallInt
-            | SqlType::Integer
-            | SqlType::BigInt
-            | SqlType::Real
-            | SqlType::Double
-            | SqlType::Numeric { .. }
     )
 }
 
