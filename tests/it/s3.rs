@@ -48,20 +48,24 @@ fn store_options(endpoint: &str) -> BTreeMap<String, String> {
     options.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
 }
 
+/// How a server finds the store.
+fn environment(endpoint: &str) -> [(&str, &str); 5] {
+    [
+        ("AWS_ENDPOINT_URL", endpoint),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ALLOW_HTTP", "true"),
+    ]
+}
+
 #[test]
 fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
     let Some((_store, endpoint)) = start_store() else {
         return;
     };
     run(async {
-        let environment = [
-            ("AWS_ENDPOINT_URL", endpoint.as_str()),
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ALLOW_HTTP", "true"),
-        ];
-        let mut server = Server::start_with(&[], &environment);
+        let mut server = Server::start_with(&[], &environment(&endpoint));
         server
             .execute(
                 "CREATE STREAM s (k BIGINT, v BIGINT);
@@ -104,14 +108,7 @@ fn a_checkpoint_on_s3_is_mended_reset_and_restored() {
         return;
     };
     run(async {
-        let environment = [
-            ("AWS_ENDPOINT_URL", endpoint.as_str()),
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ALLOW_HTTP", "true"),
-        ];
-        let mut server = Server::start_with(&[], &environment);
+        let mut server = Server::start_with(&[], &environment(&endpoint));
         server
             .execute(
                 "CREATE STREAM s (k BIGINT, v BIGINT); INSERT INTO s VALUES (1, 1);
