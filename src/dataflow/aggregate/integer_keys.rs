@@ -14,6 +14,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::keys::HASH_SEED;
+
 /// Place of a key that has no group.
 const NO_GROUP: u32 = u32::MAX;
 
@@ -87,8 +89,7 @@ impl Default for Index {
 }
 
 fn hash(key: i64) -> u64 {
-    // A fixed seed: no answer depends on it.
-    FixedState::with_seed(0x7469_6465_6d69_6c6c).hash_one(key)
+    FixedState::with_seed(HASH_SEED).hash_one(key)
 }
 
 impl IntegerKeys {

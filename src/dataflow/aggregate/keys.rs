@@ -22,8 +22,8 @@ use crate::dataflow::entries::leading_bytes;
 use crate::dataflow::rows::without_negative_zero;
 use crate::error::{Error, Result};
 
-/// Seed of the hash that picks shard and slot. Fixed: no answer and no stored byte depends on it.
-const HASH_SEED: u64 = 0x7469_6465_6d69_6c6c;
+/// Seed of the tables' hashes. Fixed: no answer and no stored byte depends on it.
+pub(super) const HASH_SEED: u64 = 0x7469_6465_6d69_6c6c;
 
 /// Types whose values are 64-bit integers (or fewer) at heart.
 pub fn is_integer_like(data_type: &DataType) -> bool {

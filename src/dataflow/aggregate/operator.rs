@@ -162,8 +162,8 @@ impl AggregateOperator {
     fn take_gathered(&mut self, context: &BatchContext) -> Result<()> {
         let inputs = std::mem::take(&mut self.gathered);
         let rows = std::mem::take(&mut self.gathered_rows);
+        let store = self.store(context);
         let shared = &self.shared;
-        let store = (self.complete != Some(true)).then_some(&context.snapshot);
         let take = |shard: &mut Shard| {
             let mut inputs = inputs.iter();
             inputs.try_for_each(|input| shard.push(shared, input, store))
