@@ -14,6 +14,7 @@ mod diagnosing;
 mod feeding;
 mod intake;
 mod interrupt;
+mod merging;
 mod metrics;
 mod opening;
 mod pace;
@@ -34,7 +35,7 @@ mod subscribe;
 mod telling;
 mod verifying;
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,29 +104,17 @@ impl Engine {
             }),
         };
         verifying::clean(&engine.inner.parts);
-        let objects = engine.inner.parts.definitions.objects();
-        let mut members: HashMap<String, (Vec<CatalogObject>, Vec<CatalogObject>)> = HashMap::new();
-        for object in &objects {
+        let mut pipelines = BTreeSet::new();
+        for object in engine.inner.parts.definitions.objects() {
             match &object.definition {
-                Definition::MaterializedView(view) => {
-                    members
-                        .entry(view.pipeline.clone())
-                        .or_default()
-                        .0
-                        .push(object.clone());
-                }
-                Definition::Sink(sink) => {
-                    let (views, sinks) = members.entry(sink.pipeline.clone()).or_default();
-                    if !engine.is_materialized_view(&sink.from) {
-                        views.push(object.clone());
-                    }
-                    sinks.push(object.clone());
-                }
-                Definition::Stream(_) => engine.create_stream(object).await?,
+                Definition::MaterializedView(view) => pipelines.extend([view.pipeline.clone()]),
+                Definition::Sink(sink) => pipelines.extend([sink.pipeline.clone()]),
+                Definition::Stream(_) => engine.create_stream(&object).await?,
                 Definition::Table(_) | Definition::View(_) => {}
             }
         }
-        for (name, (views, sinks)) in members {
+        for name in pipelines {
+            let (views, sinks) = engine.members_of(&name);
             let Some(definition) = engine.inner.parts.definitions.pipeline(&name) else {
                 return Err(Error::damaged(format!(
                     "the catalog has no settings of pipeline \"{name}\""

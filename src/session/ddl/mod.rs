@@ -9,6 +9,7 @@ mod columns;
 mod create;
 mod drop;
 mod functions;
+mod merging;
 mod readers;
 mod replace;
 mod views;
@@ -114,6 +115,7 @@ fn new_pipeline(options: Options) -> PipelineDefinition {
         options,
         stopped: false,
         previous_location: None,
+        merges: Vec::new(),
     }
 }
 
