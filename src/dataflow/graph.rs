@@ -91,8 +91,12 @@ pub struct Dataflow {
     /// In an order in which each view comes after those it reads.
     views: Vec<View>,
     clock: Option<ClockRef>,
-    /// State of removed views, to be dropped with the next batch.
+    /// State of removed views, to be dropped with the next batch that leaves no view half filled.
     dropped: BTreeSet<TableId>,
+    /// State of views that are filled from the beginning, to be dropped with the next batch.
+    cleared: BTreeSet<TableId>,
+    /// What the finished batch drops.
+    dropping: Vec<TableId>,
 }
 
 impl Dataflow {
@@ -131,6 +135,11 @@ impl Dataflow {
             let view = self.views.remove(index);
             self.dropped.extend(view.tables());
         }
+    }
+
+    /// What a view's state holds goes with the next batch, which it takes no part in.
+    pub fn clear(&mut self, view: &str) {
+        self.cleared.extend(self.tables_of(view));
     }
 
     /// Tables that a view's state lies in; none if there is no such view.
@@ -273,6 +282,21 @@ impl Dataflow {
 
     /// Ends the batch: all operators emit the rest, and their entries are gathered.
     pub fn finish(&mut self, context: &BatchContext) -> Result<BatchResult> {
+        let dropped = self.dropped.clone();
+        self.finish_dropping(context, dropped)
+    }
+
+    /// As [`Self::finish`], where views are being filled of which more is to come: what is to be dropped
+    /// is still read meanwhile.
+    pub fn finish_part(&mut self, context: &BatchContext) -> Result<BatchResult> {
+        self.finish_dropping(context, BTreeSet::new())
+    }
+
+    fn finish_dropping(
+        &mut self,
+        context: &BatchContext,
+        dropped: BTreeSet<TableId>,
+    ) -> Result<BatchResult> {
         let clock = self.clock.clone();
         let mut runs: Vec<(TableId, Run)> = Vec::new();
         let mut result = BatchResult {
@@ -326,16 +350,20 @@ impl Dataflow {
             return Err(Error::internal(format!("two operators share {table:?}")));
         }
         result.run = Run::concat(runs.into_iter().map(|(_, run)| run).collect());
-        if !self.dropped.is_empty() {
-            let dropped: Vec<TableId> = self.dropped.iter().copied().collect();
+        let dropped: Vec<TableId> = dropped.union(&self.cleared).copied().collect();
+        if !dropped.is_empty() {
             result.run.drop_tables(&dropped);
         }
+        self.dropping = dropped;
         Ok(result)
     }
 
     /// The batch is durable and applied to the store.
     pub fn committed(&mut self) {
-        self.dropped.clear();
+        for table in std::mem::take(&mut self.dropping) {
+            self.dropped.remove(&table);
+            self.cleared.remove(&table);
+        }
         for view in &mut self.views {
             if let Some(storage) = &mut view.storage {
                 storage.committed();

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::decide::{self, WatermarkInput};
-use super::feeding::{Feeding, Intake, work};
+use super::feeding::{Feed, Feeding, Intake, work};
+use super::filling::waits_for_whole;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
 use super::opening::Opened;
 use super::pipeline::Pipeline;
@@ -115,7 +116,7 @@ impl Pipeline {
             let opened = self.opened.as_mut().expect("a running pipeline is open");
             opened.replay.push_front(entry.clone());
         }
-        let (result, mut intake) = match computed {
+        let (result, mut intake, is_partial) = match computed {
             Ok(computed) => computed,
             Err(e) => return self.unplan(&entry, e, replayed),
         };
@@ -124,7 +125,7 @@ impl Pipeline {
         // Nothing of this batch goes out before the last one is durable.
         self.settle().await?;
         watch.lap(|p| &mut p.commit_offsets);
-        if let Err(e) = self.deliver(&entry, &result, replayed).await {
+        if let Err(e) = self.deliver(&entry, &result, replayed, is_partial).await {
             self.undo_batch();
             return Err(e);
         }
@@ -134,7 +135,7 @@ impl Pipeline {
         self.tell_rows(&entry, &result, &intake);
         intake.dead_letters += self.receivers_letters();
         self.beat(Doing::Committing);
-        self.start_commit(entry, result, &intake, watch, replayed)?;
+        self.start_commit(entry, result, &intake, watch, replayed, is_partial)?;
         Ok(BatchOutcome::Committed)
     }
 
@@ -173,8 +174,11 @@ impl Pipeline {
         let mut sources = BTreeMap::new();
         let written_bytes = opened.pace.written_bytes();
         let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes(), written_bytes);
+        let has_history = opened.has_history_to_fill();
         for slot in &opened.slots {
             let latest = match &self.hold {
+                // What views without state are filled with stands still meanwhile.
+                _ if has_history => None,
                 Some(hold) => hold.targets.get(&slot.relation),
                 None => slot.latest.as_ref(),
             };
@@ -217,12 +221,13 @@ impl Pipeline {
         }))
     }
 
-    /// Reads the ranges and runs the dataflow over them.
+    /// Reads the ranges and runs the dataflow over them; true: of views without state more is to come.
     async fn compute(
         &mut self,
         entry: &OffsetEntry,
         watch: &mut Stopwatch,
-    ) -> Result<(BatchResult, Intake)> {
+    ) -> Result<(BatchResult, Intake, bool)> {
+        let step = self.prepare_filling(entry)?;
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let mut dataflow = opened
             .dataflow
@@ -249,6 +254,7 @@ impl Pipeline {
         let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let worker = tokio::task::spawn_blocking(move || work(dataflow, receiver, &context));
         let skew_us = self.settings.max_future_skew.map(|d| d.as_micros() as i64);
+        let mut filling = opened.filling.take().map(Mutex::into_inner);
         let mut feeding = Feeding {
             opened,
             shared: &self.shared,
@@ -257,12 +263,12 @@ impl Pipeline {
             sender,
             intake: Intake::default(),
         };
-        let read = feeding.all(entry, watch).await;
+        let read = feeding.all(entry, step, &mut filling, watch).await;
         let Feeding { sender, intake, .. } = feeding;
         self.beat(Doing::Computing);
         // Dropping the sender without the end mark makes the worker give the batch up.
-        if read.is_ok() {
-            sender.send(None).await.ok();
+        if let Ok(is_partial) = read {
+            sender.send(Feed::End(is_partial)).await.ok();
         }
         drop(sender);
         let (dataflow, result) = worker
@@ -276,7 +282,10 @@ impl Pipeline {
             (Err(e), _) if e.kind() != ErrorKind::Cancelled => Err(e),
             (_, Err(e)) => Err(e),
             (Err(e), Ok(_)) => Err(e),
-            (Ok(()), Ok(result)) => Ok((result, intake)),
+            (Ok(is_partial), Ok(result)) => {
+                opened.filling = filling.map(Mutex::new);
+                Ok((result, intake, is_partial))
+            }
         }
     }
 
@@ -286,6 +295,7 @@ impl Pipeline {
         entry: &OffsetEntry,
         result: &BatchResult,
         replayed: bool,
+        is_partial: bool,
     ) -> Result<()> {
         self.beat(Doing::Delivering);
         let opened = self.opened.as_ref().expect("a running pipeline is open");
@@ -296,6 +306,9 @@ impl Pipeline {
         };
         let nothing = Vec::new();
         for sink in self.sinks.iter_mut().filter(|s| entry.goes_to(&s.name)) {
+            if waits_for_whole(opened, &sink.view, is_partial) {
+                continue;
+            }
             let changes = result.view_changes.get(&sink.view).unwrap_or(&nothing);
             let mut whole;
             let changes = if sink.is_new && !opened.unfilled.contains(&sink.view) {

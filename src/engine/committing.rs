@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::batch::BatchOutcome;
 use super::feeding::Intake;
+use super::filling::waits_for_whole;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures, metrics_rows};
 use super::pipeline::Pipeline;
 use super::shared::ViewReader;
@@ -41,6 +42,8 @@ pub(super) struct Committing {
     view_changes: BTreeMap<String, Vec<ChangeBatch>>,
     /// Views that the batch holds.
     filled: BTreeSet<String>,
+    /// Sinks that it was delivered to.
+    sinks: BTreeSet<String>,
     /// Replaced views that it fills.
     switched: BTreeMap<String, ViewReader>,
     /// Rows and bytes that it took in.
@@ -141,17 +144,23 @@ impl Pipeline {
         intake: &Intake,
         watch: Stopwatch,
         replayed: bool,
+        is_partial: bool,
     ) -> Result<()> {
         let figures = self.batch_figures(&entry, intake, replayed);
         let views = self.view_figures(&result, intake);
-        let commit = self.commit_entry(&entry, intake);
-        let filled: BTreeSet<String> = commit.views.keys().cloned().collect();
+        let commit = self.commit_entry(&entry, intake, is_partial);
+        let mut filled: BTreeSet<String> = commit.views.keys().cloned().collect();
+        if is_partial {
+            // What replaced views held is read until they are whole.
+            filled.extend(self.switching.keys().cloned());
+        }
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let BatchResult {
             run, view_changes, ..
         } = result;
         let run = Arc::new(run);
-        let taken_rows = intake.rows_by_relation().values().sum();
+        let rows = intake.rows_by_relation();
+        let taken_rows = rows.values().chain(intake.fill_rows.values()).sum();
         opened.pace.learn_written(taken_rows, run.bytes() as u64);
         // What a new view or sink got is not to be computed again: another batch would fill it.
         let must_persist =
@@ -175,7 +184,9 @@ impl Pipeline {
             &entry,
             &intake.rows_by_relation(),
             self.parts.clock.now_us(),
+            is_partial,
         );
+        let commit_sinks = commit.sinks.clone();
         let work = CommitWork {
             checkpoint: Arc::clone(&opened.checkpoint),
             runs,
@@ -189,7 +200,11 @@ impl Pipeline {
             entry,
             view_changes,
             filled,
-            switched: std::mem::take(&mut self.switching),
+            switched: match is_partial {
+                true => BTreeMap::new(),
+                false => std::mem::take(&mut self.switching),
+            },
+            sinks: commit_sinks,
             taken: (
                 intake.per_relation.values().map(|c| c.rows).sum(),
                 intake.bytes,
@@ -199,7 +214,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn commit_entry(&self, entry: &OffsetEntry, intake: &Intake) -> CommitEntry {
+    fn commit_entry(&self, entry: &OffsetEntry, intake: &Intake, is_partial: bool) -> CommitEntry {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let mut event_time_max = opened.event_time_max.clone();
         for (relation, counts) in &intake.per_relation {
@@ -218,12 +233,14 @@ impl Pipeline {
             views: self
                 .views
                 .iter()
+                .filter(|v| !(is_partial && opened.unfilled.contains(&v.object.name)))
                 .map(|v| (v.object.name.clone(), v.fingerprint.clone()))
                 .collect(),
             sinks: self
                 .sinks
                 .iter()
                 .filter(|s| entry.goes_to(&s.name))
+                .filter(|s| !waits_for_whole(opened, &s.view, is_partial))
                 .map(|s| s.name.clone())
                 .collect(),
             metrics: Vec::new(),
@@ -253,7 +270,7 @@ impl Pipeline {
             opened.pace.learn(committing.taken, duration, target);
         }
         for sink in &mut self.sinks {
-            sink.is_new &= !committing.entry.goes_to(&sink.name);
+            sink.is_new &= !committing.sinks.contains(&sink.name);
         }
         crash_point("after_apply");
         self.shared.publish(

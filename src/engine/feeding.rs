@@ -10,9 +10,10 @@ use std::sync::Arc;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 
+use super::filling::{FillStep, Filling};
 use super::intake::{IntakeCounts, SourceSlot};
 use super::metrics::Stopwatch;
-use super::opening::{FillInput, Opened};
+use super::opening::Opened;
 use super::parts::EngineParts;
 use super::receivers::Receivers;
 use super::shared::{Doing, PipelineShared};
@@ -23,13 +24,12 @@ use crate::dataflow::graph::{BatchResult, Dataflow};
 use crate::dataflow::operator::BatchContext;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Rows per batch when a view's stored contents fill another view.
-const FILL_BATCH_ROWS: usize = 8192;
-
 /// What goes to the thread that owns the dataflow.
 pub(super) enum Feed {
     Push(String, ChangeBatch),
     Fill(String, String, ChangeBatch),
+    /// That was all; true: of the views without state more is to come.
+    End(bool),
 }
 
 /// Everything that was counted while a batch was read.
@@ -55,7 +55,7 @@ impl Intake {
 /// the end mark, or on an error, the operators go back to the last committed state.
 pub(super) fn work(
     mut dataflow: Dataflow,
-    mut feeds: mpsc::Receiver<Option<Feed>>,
+    mut feeds: mpsc::Receiver<Feed>,
     context: &BatchContext,
 ) -> (Dataflow, Result<BatchResult>) {
     let fill_context = BatchContext {
@@ -69,11 +69,16 @@ pub(super) fn work(
     ));
     while let Some(feed) = feeds.blocking_recv() {
         let step = match feed {
-            Some(Feed::Push(relation, change)) => dataflow.push(&relation, change, context),
-            Some(Feed::Fill(view, relation, change)) => {
+            Feed::Push(relation, change) => dataflow.push(&relation, change, context),
+            Feed::Fill(view, relation, change) => {
                 dataflow.push_to(&view, &relation, change, &fill_context)
             }
-            None => {
+            // No window closes before all of its rows have come.
+            Feed::End(true) => {
+                outcome = dataflow.finish_part(&fill_context);
+                break;
+            }
+            Feed::End(false) => {
                 outcome = dataflow.finish(context);
                 break;
             }
@@ -97,23 +102,33 @@ pub(super) struct Feeding<'a> {
     /// The pipeline's bound on event times ahead of the clock, microseconds; a stream's own comes
     /// first.
     pub skew_us: Option<i64>,
-    pub sender: mpsc::Sender<Option<Feed>>,
+    pub sender: mpsc::Sender<Feed>,
     pub intake: Intake,
 }
 
 impl Feeding<'_> {
     /// Feeds the views to be filled, then the batch's ranges, in the order of the relations' names.
-    pub async fn all(&mut self, entry: &OffsetEntry, watch: &mut Stopwatch) -> Result<()> {
+    /// True: the views are not filled whole yet.
+    pub async fn all(
+        &mut self,
+        entry: &OffsetEntry,
+        step: FillStep,
+        filling: &mut Option<Filling>,
+        watch: &mut Stopwatch,
+    ) -> Result<bool> {
         let opened = self.opened;
-        for (view, input) in &opened.fills {
-            self.fill(view, input).await?;
-        }
+        let is_partial = match (step, filling) {
+            (FillStep::Part(rows_max), Some(filling)) => self.fill(filling, rows_max).await?,
+            (FillStep::Whole, Some(filling)) => self.fill(filling, u64::MAX).await?,
+            (FillStep::Clear, _) => true,
+            _ => false,
+        };
         for slot in &opened.slots {
             if let Some(range) = entry.sources.get(&slot.relation) {
                 self.source(slot, range, entry, watch).await?;
             }
         }
-        Ok(())
+        Ok(is_partial)
     }
 
     /// Feeds a range of a source.
@@ -159,38 +174,17 @@ impl Feeding<'_> {
         Ok(())
     }
 
-    /// Feeds one input of a new view from its beginning to the last committed position: a relation
-    /// from its source, a view of this pipeline from its stored rows.
-    async fn fill(&mut self, view: &str, input: &FillInput) -> Result<()> {
-        let opened = self.opened;
-        match input {
-            FillInput::Stored { name, reader } => {
-                for batch in reader.all_rows(&opened.state.snapshot(), FILL_BATCH_ROWS)? {
-                    let rows = ChangeBatch::inserts(batch?);
-                    self.fill_with(view, name, rows).await?;
-                }
-            }
-            FillInput::Source { name } => {
-                let slot = opened.slots.iter().find(|s| s.relation == *name);
-                let Some(slot) = slot else { return Ok(()) };
-                let range = SourceRange {
-                    start: slot.initial.clone(),
-                    end: slot.position.clone(),
-                };
-                if range.start == range.end {
-                    return Ok(());
-                }
-                let all: Vec<usize> = (0..slot.schema.fields().len()).collect();
-                let mut chunks = slot
-                    .source
-                    .read_range(opened.next_batch_id(), &range, &all)
-                    .await?;
-                while let Some(chunk) = chunks.next().await {
-                    self.fill_with(view, name, chunk?.changes).await?;
-                }
-            }
+    /// Feeds views without state; true: more is left than `rows_max`.
+    async fn fill(&mut self, filling: &mut Filling, rows_max: u64) -> Result<bool> {
+        let mut rows = 0;
+        while rows < rows_max {
+            let Some((view, input, change)) = filling.next(self.opened).await? else {
+                return Ok(false);
+            };
+            rows += change.num_rows() as u64;
+            self.fill_with(&view, &input, change).await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn fill_with(&mut self, view: &str, input: &str, change: ChangeBatch) -> Result<()> {
@@ -207,7 +201,7 @@ impl Feeding<'_> {
     }
 
     async fn send(&self, feed: Feed) -> Result<()> {
-        self.sender.send(Some(feed)).await.map_err(|_| {
+        self.sender.send(feed).await.map_err(|_| {
             // The worker closed its end: its own error says why.
             Error::with_kind(
                 ErrorKind::Cancelled,

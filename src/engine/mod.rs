@@ -12,6 +12,7 @@ mod committing;
 pub mod decide;
 mod diagnosing;
 mod feeding;
+mod filling;
 mod intake;
 mod interrupt;
 mod merging;

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::committing::Unpersisted;
 use super::decide::{ViewState, view_state};
+use super::filling::Filling;
 use super::intake::{SourceSlot, compile_expectations};
 use super::pace::Pace;
 use super::parts::EngineParts;
@@ -39,6 +40,7 @@ const SPILL_BYTES: usize = 128 << 20;
 const LEASE_RENEWAL: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// An input of a view that has yet to be filled.
+#[derive(Clone)]
 pub(super) enum FillInput {
     /// A view of the same pipeline: its stored rows.
     Stored { name: String, reader: ViewReader },
@@ -66,6 +68,10 @@ pub(super) struct Opened {
     pub event_time_max: BTreeMap<String, i64>,
     pub unfilled: BTreeSet<String>,
     pub fills: Vec<(String, FillInput)>,
+    /// How far the views without state are filled; `None`: not begun.
+    pub filling: Option<Mutex<Filling>>,
+    /// Batches since it began that left more to come.
+    pub filled_parts: u64,
     pub opened_at_us: i64,
     pub last_batch_at_us: Option<i64>,
     pub first_batch_since_open: bool,
@@ -105,21 +111,28 @@ impl Opened {
             .collect()
     }
 
-    /// Moves on to the state after a commit.
+    /// Moves on to the state after a commit; `is_partial`: views without state are not filled yet.
     pub fn accept(
         &mut self,
         commit: &CommitEntry,
         entry: &OffsetEntry,
         rows: &BTreeMap<String, u64>,
         now_us: i64,
+        is_partial: bool,
     ) {
         self.last_commit = Some(commit.batch_id);
         self.replay.pop_front();
         self.newest_commit = self.newest_commit.max(Some(commit.batch_id));
         self.watermark = entry.watermark;
         self.event_time_max = commit.event_time_max_us.clone();
-        self.unfilled.clear();
-        self.fills.clear();
+        if is_partial {
+            self.filled_parts += 1;
+        } else {
+            self.unfilled.clear();
+            self.fills.clear();
+            self.filling = None;
+            self.filled_parts = 0;
+        }
         self.first_batch_since_open = false;
         self.failed_on_row = false;
         let since_us = self
@@ -215,6 +228,8 @@ impl Pipeline {
                 .unwrap_or_default(),
             unfilled,
             fills: Vec::new(),
+            filling: None,
+            filled_parts: 0,
             opened_at_us: self.parts.clock.now_us(),
             last_batch_at_us: None,
             first_batch_since_open: true,
@@ -451,6 +466,8 @@ impl Pipeline {
         let readers = self.shared.readers.read().clone();
         let opened = self.opened.as_mut().expect("called while open");
         opened.fills.clear();
+        opened.filling = None;
+        opened.filled_parts = 0;
         for view in self
             .views
             .iter()

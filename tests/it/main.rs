@@ -6,6 +6,7 @@
 
 mod crash_points;
 mod files;
+mod filling;
 mod harness;
 mod http;
 mod kafka;
