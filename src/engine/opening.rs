@@ -146,6 +146,7 @@ impl Opened {
 impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
+        self.is_opening_checkpoint = false;
         self.abandon_commit().await;
         self.let_go();
         if let Some(checkpoint) = self.closing.take() {
@@ -167,7 +168,9 @@ impl Pipeline {
             views.push(entry);
         }
         self.finish_move().await?;
+        self.is_opening_checkpoint = true;
         let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
+        self.is_opening_checkpoint = false;
         for note in &resume.notes {
             self.event("recovered", serde_json::json!({ "note": note }));
         }
@@ -187,6 +190,11 @@ impl Pipeline {
             .keys()
             .filter(|name| views.iter().any(|v| v.object.name == **name))
             .filter(|name| !unfilled.contains(*name))
+            .cloned()
+            .collect();
+        self.shared.publication.lock().refilling = committed
+            .keys()
+            .filter(|name| unfilled.contains(*name))
             .cloned()
             .collect();
         self.views = views;
@@ -604,7 +612,7 @@ pub(super) fn location_of(
 }
 
 /// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.
-pub(super) fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
