@@ -11,15 +11,18 @@ mod closing;
 mod committing;
 pub mod decide;
 mod diagnosing;
+pub mod drilling;
 mod feeding;
 mod intake;
 mod interrupt;
+pub mod lateness;
 mod metrics;
 mod opening;
 mod pace;
 pub mod parts;
 mod pipeline;
 mod planning;
+pub mod probing;
 mod read;
 mod receivers;
 pub mod recovery;
@@ -32,7 +35,7 @@ mod stall;
 pub mod status;
 mod subscribe;
 mod telling;
-mod verifying;
+pub mod verifying;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,8 +54,10 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
+pub use crate::checkpoint::recovery::Backup;
 use crate::dataflow::plan::ViewPlan;
 pub use diagnosing::CheckpointDiagnosis;
+pub(crate) use opening::file_name;
 use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 pub use planning::row_policy;
@@ -60,7 +65,6 @@ use planning::{ViewRegistry, plan_object, unknown};
 pub(crate) use planning::{sink_query, versioned_name};
 pub use read::ReadContext;
 use receivers::Receivers;
-pub use restoring::Backup;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
 pub use subscribe::{SubscribeFrom, Subscription};
@@ -319,7 +323,12 @@ impl Engine {
                 column(&|r| Some(r.description.detail.clone())),
                 column(&|r| Some(mode(r.description.incremental).to_owned())),
                 column(&|r| r.description.state.clone()),
-                column(&|r| r.description.retention.clone()),
+                column(&|r| {
+                    r.description
+                        .retention
+                        .as_ref()
+                        .map(|kept| kept.words.clone())
+                }),
             ],
         )?)
     }
