@@ -11,6 +11,7 @@
 //!
 //! This is the one place where the parts are put together.
 
+pub(crate) mod backup;
 mod lock;
 mod parts;
 mod seams;

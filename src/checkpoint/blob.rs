@@ -11,8 +11,9 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Which content a blob has, for conditional updates: an etag or version that only the store
 /// itself reads.
@@ -57,6 +58,12 @@ pub enum OsLock {
     Unsupported,
 }
 
+/// Content of a blob, `None` if there is none; or why what has its name is none, as a clause.
+pub type Judged = std::result::Result<Option<Bytes>, String>;
+
+/// Reads of many blobs that go on at the same time.
+const READS_AT_ONCE: usize = 16;
+
 /// Blobs at one location.
 #[async_trait]
 pub trait BlobStore: Send + Sync + fmt::Debug {
@@ -98,8 +105,17 @@ pub trait BlobStore: Send + Sync + fmt::Debug {
         version: &BlobVersion,
     ) -> Result<PutOutcome>;
 
-    /// Reads a blob, `None` if there is none.
+    /// Reads a blob, `None` if there is none; [`not_a_blob`] where something else has its name.
     async fn get(&self, path: &str) -> Result<Option<Blob>>;
+
+    /// Reads blobs in order to judge them, each as [`get_or_why`] does.
+    async fn get_each(&self, paths: Vec<String>) -> Result<Vec<Judged>> {
+        futures::stream::iter(paths)
+            .map(|path| async move { get_or_why(self, &path).await })
+            .buffered(READS_AT_ONCE)
+            .try_collect()
+            .await
+    }
 
     /// Reads bytes `range` of a blob, `None` if there is none. Fewer come back where it is shorter.
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>>;
@@ -117,4 +133,27 @@ pub trait BlobStore: Send + Sync + fmt::Debug {
     async fn lock(&self) -> Result<OsLock> {
         Ok(OsLock::Unsupported)
     }
+}
+
+/// The error for what has a blob's name and is none, such as a folder.
+pub(super) fn not_a_blob(path: &str, what: &str) -> Error {
+    Error::damaged(format!("\"{path}\" is {what}, not a file")).detail(what)
+}
+
+/// Reads a blob in order to judge it: what has its name and is none is no error, but a clause that
+/// says so.
+pub(super) async fn get_or_why<S: BlobStore + ?Sized>(store: &S, path: &str) -> Result<Judged> {
+    match store.get(path).await {
+        Ok(blob) => Ok(Ok(blob.map(|blob| blob.bytes))),
+        Err(error) => judged(error),
+    }
+}
+
+/// What an error of reading says of the blob; an error again, if it says nothing of it.
+pub(super) fn judged(error: Error) -> Result<Judged> {
+    if error.kind() != ErrorKind::Damaged {
+        return Err(error);
+    }
+    let what = error.detail_text().unwrap_or("something else");
+    Ok(Err(format!("it is {what}, not a file")))
 }

@@ -43,6 +43,7 @@ struct FaultState {
     crashed: bool,
     calls: u64,
     crash_at_call: Option<u64>,
+    ranges_read: Vec<(String, Range<u64>)>,
 }
 
 /// What happens to a call.
@@ -65,6 +66,7 @@ impl FaultStore {
                 crashed: false,
                 calls: 0,
                 crash_at_call: None,
+                ranges_read: Vec::new(),
             }),
         }
     }
@@ -87,6 +89,11 @@ impl FaultStore {
     /// Writes and deletions so far.
     pub fn calls(&self) -> u64 {
         self.state.lock().calls
+    }
+
+    /// What was read of which blob by ranges, since this was last asked.
+    pub fn take_ranges_read(&self) -> Vec<(String, Range<u64>)> {
+        std::mem::take(&mut self.state.lock().ranges_read)
     }
 
     /// Dies in the given write or deletion, counted from the first.
@@ -281,6 +288,8 @@ impl BlobStore for FaultStore {
     }
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let read = (path.to_owned(), range.clone());
+        self.state.lock().ranges_read.push(read);
         let blob = self.get(path).await?;
         Ok(blob.map(|blob| {
             let length = blob.bytes.len() as u64;

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::blob::{BlobStore, BlobVersion, OsLock, PutOutcome};
 use super::format::{self, Lease};
+use super::location::archive_label;
 use crate::clock::ClockRef;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
@@ -40,7 +41,15 @@ impl HeldLease {
     /// Takes the lease, or says who has it (55006, `Transient`).
     pub async fn acquire(store: Arc<dyn BlobStore>, clock: ClockRef) -> Result<Self> {
         let os_lock = store.lock().await?;
-        let current = store.get(LEASE_FILE).await?;
+        let current = match store.get(LEASE_FILE).await {
+            // Something else has its name, such as a folder.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                let label = archive_label(&clock);
+                store.archive(&[LEASE_FILE.to_owned()], &label).await?;
+                None
+            }
+            current => current?,
+        };
         let previous: Option<Lease> = match &current {
             None => None,
             Some(blob) => match format::decode_one(&blob.bytes) {

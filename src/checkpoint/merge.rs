@@ -189,28 +189,43 @@ impl<'a> RunReader<'a> {
                 self.open_part().await?;
                 continue;
             }
-            let first = self.past_hidden(info, index).await?;
-            let (blocks, range) = index.stretch(first, self.window_bytes);
-            let bytes = self.read(info, range.clone()).await?;
-            self.window = index.decode_blocks(blocks.clone(), &bytes, range.start)?;
-            self.next_block = blocks.end;
+            let (mut window, mut end) = self.read_window(info, index, self.next_block).await?;
+            let first = self.past_hidden(info, index, &window).await?;
+            if first > self.next_block {
+                (window, end) = self.read_window(info, index, first).await?;
+            }
+            self.window = window;
+            self.next_block = end;
             self.taken = 0;
         }
         Ok(())
     }
 
-    /// The next block that must be read: where a hidden table begins in one block and another table
-    /// in a later one, those between hold the hidden table alone.
-    async fn past_hidden(&self, info: &RunInfo, index: &RunIndex) -> Result<usize> {
+    /// A window that begins with a block, and the block after it.
+    async fn read_window(
+        &self,
+        info: &RunInfo,
+        index: &RunIndex,
+        first: usize,
+    ) -> Result<(Run, usize)> {
+        let (blocks, range) = index.stretch(first, self.window_bytes);
+        let bytes = self.read(info, range.clone()).await?;
+        let window = index.decode_blocks(blocks.clone(), &bytes, range.start)?;
+        Ok((window, blocks.end))
+    }
+
+    /// The next block that must be read where the next one begins with a hidden table: where another
+    /// table begins in a later one, those between hold the hidden table alone.
+    async fn past_hidden(&self, info: &RunInfo, index: &RunIndex, window: &Run) -> Result<usize> {
         let next = self.next_block;
         if self.hidden_tables.is_empty() {
             return Ok(next);
         }
-        let table = self.first_table(info, index, next).await?;
-        let last = index.blocks() - 1;
+        let table = self.table_of(info, window)?;
         if !self.hidden_tables.contains(&table) {
             return Ok(next);
         }
+        let last = index.blocks() - 1;
         if self.first_table(info, index, last).await? == table {
             return Ok(last);
         }
@@ -232,6 +247,11 @@ impl<'a> RunReader<'a> {
         let (blocks, range) = index.stretch(block, 0);
         let bytes = self.read(info, range.clone()).await?;
         let entries = index.decode_blocks(blocks, &bytes, range.start)?;
+        self.table_of(info, &entries)
+    }
+
+    /// The table of the first of some entries.
+    fn table_of(&self, info: &RunInfo, entries: &Run) -> Result<TableId> {
         let table = (!entries.is_empty())
             .then(|| entries.key(0))
             .and_then(|key| key.first_chunk());

@@ -32,7 +32,7 @@ mod open;
 pub mod recovery;
 pub mod relocate;
 mod retain;
-mod source_log;
+pub mod source_log;
 pub mod taking_over;
 
 pub use load::{LoadedRun, RunLoader};
@@ -114,3 +114,5 @@ mod simulation;
 mod tests;
 #[cfg(test)]
 mod tests_damage;
+#[cfg(test)]
+mod tests_merge;

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use super::blob::{BlobInfo, BlobStore, PutOutcome};
+use super::blob::{BlobInfo, BlobStore, PutOutcome, get_or_why};
 use super::decide::{self, Decision, Fact, Facts, MetadataFact, Part, Plan, Stop};
 use super::format::{self, CommitFile, Manifest, Metadata, OffsetFile, RunInfo, Unreadable};
 use super::lease::HeldLease;
@@ -144,9 +144,10 @@ impl Gathered {
         identity: &Identity,
         expectation: Expectation,
     ) -> Result<Self> {
-        let metadata = match store.get("metadata").await? {
-            None => MetadataFact::Missing,
-            Some(blob) => match Metadata::decode(&blob.bytes) {
+        let metadata = match get_or_why(store, "metadata").await? {
+            Ok(None) => MetadataFact::Missing,
+            Err(why) => MetadataFact::Unreadable(Unreadable::Damaged(why)),
+            Ok(Some(bytes)) => match Metadata::decode(&bytes) {
                 Ok(metadata) => MetadataFact::Whole(metadata),
                 Err(why) => MetadataFact::Unreadable(why),
             },
@@ -321,10 +322,12 @@ impl Checkpoint {
         decode: impl Fn(&[u8]) -> Result<T, Unreadable>,
         belongs: impl Fn(&T) -> (uuid::Uuid, bool),
     ) -> Result<Fact<T>> {
-        let Some(blob) = self.shared.store.get(path).await? else {
-            return Ok(Fact::Damaged("the file is missing".into()));
+        let bytes = match get_or_why(&*self.shared.store, path).await? {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Fact::Damaged("the file is missing".into())),
+            Err(why) => return Ok(Fact::Damaged(why)),
         };
-        match decode(&blob.bytes) {
+        match decode(&bytes) {
             Ok(file) => match belongs(&file) {
                 (id, _) if id != self.shared.identity.pipeline_id => {
                     Ok(Fact::Damaged("it belongs to another pipeline".into()))
@@ -351,29 +354,24 @@ impl Checkpoint {
             return Ok(Fact::Whole(Vec::new()));
         };
         let path = format!("state/{manifest_batch}.manifest");
-        let Some(blob) = self.shared.store.get(&path).await? else {
-            return Ok(Fact::Damaged(format!(
-                "\"{}/{path}\": the file is missing",
-                self.location()
-            )));
+        let unusable = |why: &str| {
+            let location = self.location();
+            Ok(Fact::Damaged(format!("\"{location}/{path}\": {why}")))
         };
-        let manifest = match Manifest::decode(&blob.bytes) {
+        let bytes = match get_or_why(&*self.shared.store, &path).await? {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return unusable("the file is missing"),
+            Err(why) => return unusable(&why),
+        };
+        let manifest = match Manifest::decode(&bytes) {
             Ok(manifest) => manifest,
-            Err(Unreadable::Damaged(why)) => {
-                return Ok(Fact::Damaged(format!(
-                    "\"{}/{path}\": {why}",
-                    self.location()
-                )));
-            }
+            Err(Unreadable::Damaged(why)) => return unusable(&why),
             Err(why @ Unreadable::NewerVersion(_)) => return Err(self.shared.damaged(&path, why)),
         };
-        if crc32c::crc32c(&blob.bytes) != state.manifest_crc32c
+        if crc32c::crc32c(&bytes) != state.manifest_crc32c
             || manifest.head.pipeline_id != self.shared.identity.pipeline_id
         {
-            return Ok(Fact::Damaged(format!(
-                "\"{}/{path}\": it is not the one that its commit names",
-                self.location()
-            )));
+            return unusable("it is not the one that its commit names");
         }
         self.check_runs(manifest.runs, commit.entry.batch_id, expectation)
             .await

@@ -10,15 +10,24 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::blob::{BlobStore, get_or_why};
 use super::format::{self, Unreadable};
-use super::location::Shared;
+use super::location::{Identity, Shared};
 use crate::connectors::SourceLog;
 use crate::error::{Error, Result};
 
 const COMPACT_SUFFIX: &str = ".compact";
 
+/// The log of a pipeline that has the checkpoint's lease.
 pub(super) struct CheckpointSourceLog {
     shared: Arc<Shared>,
+    log: LogReader,
+}
+
+/// The log for who only looks: it refuses to write.
+pub struct LogReader {
+    store: Arc<dyn BlobStore>,
+    identity: Identity,
     source: String,
     folder: String,
 }
@@ -32,10 +41,10 @@ struct Entry {
 
 impl CheckpointSourceLog {
     pub(super) fn new(shared: Arc<Shared>, source: &str) -> Self {
+        let store = Arc::clone(&shared.store);
         Self {
+            log: LogReader::new(store, shared.identity.clone(), source),
             shared,
-            source: source.to_owned(),
-            folder: format!("sources/{}/", escape(source)),
         }
     }
 
@@ -46,23 +55,35 @@ impl CheckpointSourceLog {
             entry: entry.clone(),
         });
         self.shared.lease.check().await?;
-        let path = format!("{}{name}", self.folder);
+        let path = format!("{}{name}", self.log.folder);
         self.shared.put_all(vec![(path, bytes.into())]).await
+    }
+}
+
+impl LogReader {
+    /// The log of a source at a location.
+    pub fn new(store: Arc<dyn BlobStore>, identity: Identity, source: &str) -> Self {
+        Self {
+            store,
+            identity,
+            source: source.to_owned(),
+            folder: folder_of(source),
+        }
     }
 
     async fn read(&self, name: &str) -> Result<Option<serde_json::Value>> {
         let path = format!("{}{name}", self.folder);
-        let Some(blob) = self.shared.store.get(&path).await? else {
-            return Ok(None);
+        let bytes = match get_or_why(&*self.store, &path).await? {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(why) => return Err(self.damaged(name, &why)),
         };
-        match format::decode_one::<Entry>(&blob.bytes) {
-            Ok(entry) if entry.pipeline_id == self.shared.identity.pipeline_id => {
-                Ok(Some(entry.entry))
-            }
+        match format::decode_one::<Entry>(&bytes) {
+            Ok(entry) if entry.pipeline_id == self.identity.pipeline_id => Ok(Some(entry.entry)),
             Ok(_) => Err(self.damaged(name, "it belongs to another pipeline")),
             Err(Unreadable::Damaged(why)) => Err(self.damaged(name, &why)),
             Err(Unreadable::NewerVersion(version)) => Err(super::decide::newer_format(
-                &self.shared.store.describe(),
+                &self.store.describe(),
                 &version,
             )),
         }
@@ -76,12 +97,12 @@ impl CheckpointSourceLog {
         ))
         .detail(format!(
             "In \"{}/{}{name}\" {why}.",
-            self.shared.store.describe(),
+            self.store.describe(),
             self.folder
         ))
         .hint(format!(
-            "Run REPAIR CHECKPOINT OF {}.",
-            self.shared.identity.name()
+            "Restore a backup of the checkpoint, or read all files again: RESET CHECKPOINT OF {};",
+            self.identity.name()
         ))
     }
 
@@ -89,7 +110,7 @@ impl CheckpointSourceLog {
     async fn names(&self) -> Result<BTreeMap<u64, String>> {
         let mut names: BTreeMap<u64, String> = BTreeMap::new();
         let mut compacted: Option<u64> = None;
-        for blob in self.shared.store.list(&self.folder).await? {
+        for blob in self.store.list(&self.folder).await? {
             let Some(name) = blob.path.strip_prefix(&self.folder) else {
                 continue;
             };
@@ -109,22 +130,15 @@ impl CheckpointSourceLog {
             None => names,
         })
     }
-}
 
-#[async_trait]
-impl SourceLog for CheckpointSourceLog {
-    async fn put(&self, batch_id: u64, entry: &serde_json::Value) -> Result<()> {
-        self.write(batch_id.to_string(), batch_id, entry).await
-    }
-
-    async fn get(&self, batch_id: u64) -> Result<Option<serde_json::Value>> {
+    async fn entry(&self, batch_id: u64) -> Result<Option<serde_json::Value>> {
         if let Some(entry) = self.read(&format!("{batch_id}{COMPACT_SUFFIX}")).await? {
             return Ok(Some(entry));
         }
         self.read(&batch_id.to_string()).await
     }
 
-    async fn load_all(&self) -> Result<Vec<(u64, serde_json::Value)>> {
+    async fn entries(&self) -> Result<Vec<(u64, serde_json::Value)>> {
         let mut entries = Vec::new();
         for (batch_id, name) in self.names().await? {
             if let Some(entry) = self.read(&name).await? {
@@ -134,18 +148,59 @@ impl SourceLog for CheckpointSourceLog {
         Ok(entries)
     }
 
+    fn read_only(&self) -> Error {
+        Error::internal(format!(
+            "the log of source \"{}\" is open for reading only",
+            self.source
+        ))
+    }
+}
+
+#[async_trait]
+impl SourceLog for LogReader {
+    async fn put(&self, _batch_id: u64, _entry: &serde_json::Value) -> Result<()> {
+        Err(self.read_only())
+    }
+
+    async fn get(&self, batch_id: u64) -> Result<Option<serde_json::Value>> {
+        self.entry(batch_id).await
+    }
+
+    async fn load_all(&self) -> Result<Vec<(u64, serde_json::Value)>> {
+        self.entries().await
+    }
+
+    async fn compact(&self, _through: u64, _entry: &serde_json::Value) -> Result<()> {
+        Err(self.read_only())
+    }
+}
+
+#[async_trait]
+impl SourceLog for CheckpointSourceLog {
+    async fn put(&self, batch_id: u64, entry: &serde_json::Value) -> Result<()> {
+        self.write(batch_id.to_string(), batch_id, entry).await
+    }
+
+    async fn get(&self, batch_id: u64) -> Result<Option<serde_json::Value>> {
+        self.log.entry(batch_id).await
+    }
+
+    async fn load_all(&self) -> Result<Vec<(u64, serde_json::Value)>> {
+        self.log.entries().await
+    }
+
     async fn compact(&self, through: u64, entry: &serde_json::Value) -> Result<()> {
         let name = format!("{through}{COMPACT_SUFFIX}");
         self.write(name.clone(), through, entry).await?;
         let replaced: Vec<String> = self
             .shared
             .store
-            .list(&self.folder)
+            .list(&self.log.folder)
             .await?
             .into_iter()
             .map(|blob| blob.path)
             .filter(|path| {
-                path.strip_prefix(&self.folder).is_some_and(|other| {
+                path.strip_prefix(&self.log.folder).is_some_and(|other| {
                     let batch_id = other.trim_end_matches(COMPACT_SUFFIX).parse::<u64>();
                     other != name && batch_id.is_ok_and(|batch_id| batch_id <= through)
                 })
@@ -153,6 +208,11 @@ impl SourceLog for CheckpointSourceLog {
             .collect();
         self.shared.delete(&replaced).await
     }
+}
+
+/// Where the log of a source lies.
+pub(super) fn folder_of(source: &str) -> String {
+    format!("sources/{}/", escape(source))
 }
 
 /// A name as one path component: everything but letters, digits, `-` and `_` as `%xx`.

@@ -4,6 +4,7 @@
 //! stderr.
 
 mod bench;
+mod checkpoint;
 mod config;
 mod demo;
 mod logging;
@@ -92,6 +93,16 @@ enum Command {
         #[arg(long, value_name = "URL", conflicts_with = "data")]
         connect: Option<String>,
     },
+    /// Put a backup of BACKUP DATABASE into a new data directory
+    Restore {
+        /// Path or URL of the backup
+        location: String,
+    },
+    /// Look at a checkpoint and mend it, without a server
+    Checkpoint {
+        #[command(subcommand)]
+        command: checkpoint::CheckpointCommand,
+    },
     /// Streams, views, a kill -9, the recovery and the dashboard query, on generated data
     Demo,
     /// The benchmark workloads on this build
@@ -179,6 +190,26 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
             logging::start(&settings, "warn")?;
             sql::sql(&settings, command, connect.as_deref()).await?;
             Ok(ExitCode::SUCCESS)
+        }
+        Command::Restore { location } => {
+            logging::start(&settings, "warn")?;
+            let data = settings.data_dir();
+            let restored = crate::database::backup::restore(&location, &data).await?;
+            let (files, bytes) = restored.size();
+            print::line(&format!(
+                "{files} files of {bytes} bytes and {} checkpoints restored to {}",
+                restored.checkpoints.len(),
+                data.display()
+            ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Checkpoint { command } => {
+            logging::start(&settings, "warn")?;
+            let is_sound = checkpoint::run(command, &SystemClock::shared()).await?;
+            Ok(match is_sound {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            })
         }
         Command::Demo => {
             demo::run(&SystemClock::shared()).await?;

@@ -134,6 +134,10 @@ pub struct SourceChunk {
 /// A durable per-source log inside the checkpoint location (`sources/K/N`), for a source whose
 /// offsets alone do not name its input, such as the list of files of each batch. Entries are
 /// whole or absent and synced when `put` returns.
+///
+/// An entry names the batch of the one before it as its member `previous`, null for the first and for
+/// a compacted one, and a position the batch of its newest entry ([`logged_at`]): so whoever looks at a
+/// checkpoint can tell whether all of them are there.
 #[async_trait]
 pub trait SourceLog: Send + Sync {
     /// Writes the entry of a batch; overwriting an entry of a batch that never committed is fine.
@@ -144,6 +148,12 @@ pub trait SourceLog: Send + Sync {
     async fn load_all(&self) -> Result<Vec<(u64, serde_json::Value)>>;
     /// Replaces all entries up to and including `through` by one compacted entry at `through`.
     async fn compact(&self, through: u64, entry: &serde_json::Value) -> Result<()>;
+}
+
+/// The batch whose entry in the source's log a position stands on; `None` where the source keeps no
+/// log, and before its first entry.
+pub fn logged_at(position: &SourceOffset) -> Option<u64> {
+    position.0.get("files_log")?.as_u64()
 }
 
 /// A replayable input.
@@ -275,6 +285,27 @@ pub trait Sink: Send + Sync {
 
     /// Delivers one batch durably.
     async fn deliver(&self, delivery: &Delivery, changes: &[ChangeBatch]) -> Result<SinkReceipt>;
+
+    /// Tries the target without delivering anything; a sentence of what was tried.
+    async fn check_target(&self) -> Result<String> {
+        Ok("It takes whatever it is given.".to_owned())
+    }
+
+    /// What was delivered of batches after `batch_id`, by name: asked before a pipeline goes back to it and
+    /// runs on with other batches. Nothing where the target keeps no batch by itself.
+    async fn deliveries_after(
+        &self,
+        _pipeline_id: uuid::Uuid,
+        _batch_id: u64,
+    ) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Moves deliveries that [`Self::deliveries_after`] named beside the target, into a folder of this
+    /// label; says where they are.
+    async fn take_back(&self, _deliveries: &[String], _label: &str) -> Result<String> {
+        Ok(String::new())
+    }
 }
 
 /// What a delivery did.

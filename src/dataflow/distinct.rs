@@ -8,7 +8,7 @@ use super::bag::{Bag, SettledRows};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::decode_changes;
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::rows::RowCodec;
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -48,7 +48,7 @@ impl Operator for Distinct {
                 .join(", "),
             incremental: true,
             state: Some("row -> weight".to_owned()),
-            retention: Some("kept while the row is in the input".to_owned()),
+            retention: Some(Retention::by_input("kept while the row is in the input")),
         }
     }
 

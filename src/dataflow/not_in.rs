@@ -20,7 +20,7 @@ use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{Outgoing, ROWS_PER_BATCH};
 use super::keyed::{KeyedReader, changed_keys, each_around, encode_key, split_key, weights_around};
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;
@@ -234,7 +234,7 @@ impl Operator for NotIn {
             detail: self.spec.detail.clone(),
             incremental: true,
             state: Some("(value, row) -> weight, value -> weight of the subquery".to_owned()),
-            retention: Some("kept while the row is in the input".to_owned()),
+            retention: Some(Retention::by_input("kept while the row is in the input")),
         }
     }
 

@@ -71,8 +71,44 @@ pub struct OperatorDescription {
     pub incremental: bool,
     /// What state it keeps and its key; `None`: stateless.
     pub state: Option<String>,
-    /// When state is freed, or why it never is.
-    pub retention: Option<String>,
+    /// When state is freed, or why it never is; `None`: stateless.
+    pub retention: Option<Retention>,
+}
+
+/// How long state is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// What ends it.
+    pub bound: StateBound,
+    /// The same for people.
+    pub words: String,
+}
+
+/// What bounds an operator's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateBound {
+    /// Time: the watermark, or `now()`, frees it.
+    Time,
+    /// Only its input: it grows with rows that nobody deletes.
+    Input,
+}
+
+impl Retention {
+    /// Freed by the watermark or the clock.
+    pub fn by_time(words: &str) -> Self {
+        Self {
+            bound: StateBound::Time,
+            words: words.to_owned(),
+        }
+    }
+
+    /// Kept as long as the rows of the input.
+    pub fn by_input(words: &str) -> Self {
+        Self {
+            bound: StateBound::Input,
+            words: words.to_owned(),
+        }
+    }
 }
 
 /// A node of the dataflow graph.

@@ -23,7 +23,7 @@ use super::aggregate::EventTimeGroup;
 use super::bag::{Bag, SettledRows};
 use super::change::ChangeBatch;
 use super::number::{read_sortable, sortable_bytes};
-use super::operator::BatchContext;
+use super::operator::{BatchContext, Retention};
 use super::row_errors::RowErrors;
 use super::rows::{KeyCodec, RowCodec, without_negative_zero};
 use crate::error::Result;
@@ -196,16 +196,17 @@ impl OrderedEncoding {
         Some((vec![1], [&[1], &sortable_bytes(above)[..]].concat()))
     }
 
-    /// When state is freed, in words.
-    pub fn retention(&self) -> String {
+    /// When state is freed.
+    pub fn retention(&self) -> Retention {
         match self.spec.event_time {
-            Some(_) => "freed when the watermark closes the window of the group",
-            None if self.spec.order_closes_after.is_some() => {
-                "freed behind the watermark, but for the rows that later ones look back to"
+            Some(_) => {
+                Retention::by_time("freed when the watermark closes the window of the group")
             }
-            None => "kept while the row is in the input",
+            None if self.spec.order_closes_after.is_some() => Retention::by_time(
+                "freed behind the watermark, but for the rows that later ones look back to",
+            ),
+            None => Retention::by_input("kept while the row is in the input"),
         }
-        .to_owned()
     }
 }
 

@@ -25,7 +25,7 @@ use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, change_of};
 use super::keyed::{KeyedReader, each_around};
 use super::number::sortable_bytes;
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
 use super::row_errors::OnRowError;
 use super::rows::rebatch;
@@ -261,13 +261,12 @@ impl Operator for Session {
             detail: self.spec.detail.clone(),
             incremental: true,
             state: Some("(key, time, row) -> weight".to_owned()),
-            retention: Some(
-                match self.ends {
-                    Some(_) => "freed when the watermark is a gap past the end of the session",
-                    None => "kept while the row is in the input",
-                }
-                .to_owned(),
-            ),
+            retention: Some(match self.ends {
+                Some(_) => Retention::by_time(
+                    "freed when the watermark is a gap past the end of the session",
+                ),
+                None => Retention::by_input("kept while the row is in the input"),
+            }),
         }
     }
 

@@ -16,7 +16,7 @@ use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{decode_changes, under_schema};
 use super::keyed::weights_around;
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::rows::RowCodec;
 use crate::error::Result;
 use crate::state::{Run, TableId};
@@ -86,7 +86,7 @@ impl Operator for SetOperation {
             detail: self.kind.words().to_owned(),
             incremental: true,
             state: Some("row -> weight per side".to_owned()),
-            retention: Some("kept while the row is in the input".to_owned()),
+            retention: Some(Retention::by_input("kept while the row is in the input")),
         }
     }
 

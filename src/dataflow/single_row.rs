@@ -14,7 +14,7 @@ use super::bag::Bag;
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::{Outgoing, under_schema};
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::rows::{RowCodec, rebatch};
 use super::single_entry;
 use crate::error::{Error, Result, sqlstate};
@@ -91,7 +91,7 @@ impl Operator for SingleRow {
             detail: "subquery used as a value".to_owned(),
             incremental: true,
             state: Some("row -> weight, and the row that was sent".to_owned()),
-            retention: Some("kept while the row is in the input".to_owned()),
+            retention: Some(Retention::by_input("kept while the row is in the input")),
         }
     }
 

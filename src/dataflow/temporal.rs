@@ -21,7 +21,7 @@ use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::consolidate::Outgoing;
 use super::number::{read_sortable, sortable_bytes};
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{EncodedRows, RowCodec};
 use crate::error::Result;
@@ -182,9 +182,9 @@ impl Operator for TemporalFilter {
             detail: self.spec.detail.clone(),
             incremental: true,
             state: Some("(time, row) -> weight".to_owned()),
-            retention: Some(
-                "freed when now() has passed the time at which the row leaves".to_owned(),
-            ),
+            retention: Some(Retention::by_time(
+                "freed when now() has passed the time at which the row leaves",
+            )),
         }
     }
 

@@ -7,6 +7,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef
 
 use super::change::ChangeBatch;
 use super::consolidate::change_of;
+use super::operator::StateBound;
 use super::plan::InputProperties;
 use super::testing::{Harness, Random};
 use crate::catalog::definition::EmitMode;
@@ -381,7 +382,7 @@ fn joins_within_a_time_free_their_state() {
         for (view, _, what, numbers) in harness.dataflow.statistics() {
             if what.kind == "join" {
                 assert!(numbers.state_rows < 60, "{view}: {}", numbers.state_rows);
-                assert!(what.retention.unwrap().starts_with("freed"), "{view}");
+                assert!(what.retention.unwrap().bound == StateBound::Time, "{view}");
             }
         }
     }

@@ -176,7 +176,11 @@ impl Pipeline {
             num_rows_updated: s.state_rows_updated,
             num_rows_removed: s.state_rows_removed,
             memory_bytes: s.memory_bytes,
-            retention: description.retention.unwrap_or_default(),
+            bound: description.retention.as_ref().map(|kept| kept.bound),
+            retention: description
+                .retention
+                .map(|kept| kept.words)
+                .unwrap_or_default(),
         };
         Some(rows.map(of).collect())
     }

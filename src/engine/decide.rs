@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::connectors::ReadLimits;
 use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, ErrorKind, sqlstate};
+use crate::sql::names::quote_identifier;
 
 /// When a pipeline starts its next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +52,21 @@ pub fn after_error(error: &Error, attempt: u32, jitter: f64) -> AfterError {
     }
 }
 
-/// What a pipeline that waits for another try is called: it is the source's fault unless the disk
-/// is full.
-pub fn retry_status(error: &Error) -> &'static str {
-    if error.sqlstate() == sqlstate::DISK_FULL {
-        "stalled"
-    } else {
-        "waiting for source"
+/// What a pipeline cannot get on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blamed {
+    /// A source or sink does not answer.
+    Connector,
+    /// The checkpoint's location, or the disk.
+    Checkpoint,
+}
+
+/// What a pipeline that waits for another try is called.
+pub fn retry_status(error: &Error, blamed: Blamed) -> &'static str {
+    match blamed {
+        Blamed::Checkpoint => "stalled",
+        Blamed::Connector if error.sqlstate() == sqlstate::DISK_FULL => "stalled",
+        Blamed::Connector => "waiting for source",
     }
 }
 
@@ -84,12 +93,19 @@ pub fn pace(cap: Option<u64>, took: u64, duration: Duration, target: Duration) -
 }
 
 /// An error with what helps, where its origin could not know.
-pub fn with_advice(error: Error) -> Error {
+pub fn with_advice(error: Error, pipeline: &str) -> Error {
     if error.hint_text().is_some() {
         return error;
     }
-    match error.sqlstate() {
-        sqlstate::DISK_FULL => error.hint("Make room on the disk; the pipeline goes on by itself."),
+    match (error.sqlstate(), error.kind()) {
+        (sqlstate::DISK_FULL, _) => {
+            error.hint("Make room on the disk; the pipeline goes on by itself.")
+        }
+        // What is stored does not fit what is read: only a new beginning makes both fit.
+        (_, ErrorKind::Damaged) => error.hint(format!(
+            "RESET CHECKPOINT OF {} FROM EARLIEST;",
+            quote_identifier(pipeline)
+        )),
         _ => error,
     }
 }

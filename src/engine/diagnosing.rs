@@ -10,16 +10,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Engine;
-use super::opening::open_relation;
 use super::recovery::{Recovered, Recovery};
-use super::restoring::{Backup, back_up};
+use super::resetting::ranges_of;
 use super::shared::{Command, PipelineShared};
 use crate::checkpoint::blob::BlobStore;
 use crate::checkpoint::local::room_at;
-use crate::checkpoint::recovery::{Depth, Entry, PartReport, Survey, diagnose, guide_json};
+use crate::checkpoint::recovery::{
+    Backup, Depth, Entry, PartReport, Survey, back_up, diagnose, guide_json, plan_rebuild,
+};
+use crate::checkpoint::source_log::LogReader;
 use crate::checkpoint::{CheckpointLocation, Identity};
-use crate::connectors::{SourceOffset, SourceRange};
+use crate::connectors::{self, SourceOffset, SourceRange, SourceRef};
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::hints::statement_in;
+use crate::sql::names::quote_identifier;
 
 /// How long a source may take to answer.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(3);
@@ -37,7 +41,7 @@ pub struct CheckpointDiagnosis {
 }
 
 impl Engine {
-    fn pipeline_named(&self, name: &str) -> Result<Arc<PipelineShared>> {
+    pub(super) fn pipeline_named(&self, name: &str) -> Result<Arc<PipelineShared>> {
         self.pipeline(name).ok_or_else(|| {
             Error::new(
                 sqlstate::UNDEFINED_OBJECT,
@@ -82,6 +86,7 @@ impl Engine {
             survey = Survey::take(&store, &identity, known, Depth::Quick).await?;
             parts = self.parts_of(&survey);
         }
+        self.check_rebuild(&survey, &mut parts).await;
         self.add_holder(pipeline, &mut parts)?;
         self.add_sources(&survey, &mut parts).await;
         add_room(&survey, &mut parts);
@@ -89,6 +94,51 @@ impl Engine {
             parts,
             guide: guide_json(&survey),
         })
+    }
+
+    /// A state is to be rebuilt only where the sources still have its input.
+    async fn check_rebuild(&self, survey: &Survey, parts: &mut [PartReport]) {
+        let names_rebuild = |part: &&mut PartReport| {
+            let repair = part.repair.as_deref();
+            repair.is_some_and(|repair| repair.starts_with("REBUILD"))
+        };
+        let Some(part) = parts.iter_mut().find(names_rebuild) else {
+            return;
+        };
+        let Ok(rebuild) = plan_rebuild(survey) else {
+            return;
+        };
+        for (relation, range) in ranges_of(survey, &rebuild) {
+            let asked = self.ask_range(survey, &relation, &range);
+            let Ok(Err(error)) = tokio::time::timeout(SOURCE_PATIENCE, asked).await else {
+                continue;
+            };
+            let name = quote_identifier(&survey.identity.pipeline_name);
+            part.repair = Some(format!("RESET CHECKPOINT OF {name} FROM EARLIEST;"));
+            let why = format!(
+                " The state cannot be rebuilt: source \"{relation}\" has lost rows: {}.",
+                error.primary()
+            );
+            part.detail.push_str(&why);
+            return;
+        }
+    }
+
+    /// A source beside the pipeline that reads it, with the pipeline's own log of what it has read.
+    pub(super) fn source_beside(&self, identity: &Identity, relation: &str) -> Result<SourceRef> {
+        let parts = &self.inner.parts;
+        let object = parts.definitions.object(relation);
+        let object = object.ok_or_else(|| super::planning::unknown(relation))?;
+        let (store, _) = self.place_of(&identity.pipeline_name)?;
+        let log = LogReader::new(store, identity.clone(), relation);
+        let mut environment = parts.connector_environment(Some(Arc::new(log)), 0);
+        environment.pipeline = Some(identity.pipeline_name.clone());
+        connectors::open_source(&object, &environment)
+    }
+
+    async fn ask_range(&self, survey: &Survey, relation: &str, range: &SourceRange) -> Result<()> {
+        let source = self.source_beside(&survey.identity, relation)?;
+        source.check_range(range).await
     }
 
     fn parts_of(&self, survey: &Survey) -> Vec<PartReport> {
@@ -125,12 +175,12 @@ impl Engine {
         };
         part.count = Some(positions.len() as u64);
         for (relation, position) in positions {
-            let told = tokio::time::timeout(SOURCE_PATIENCE, self.ask_source(&relation, &position));
-            let trouble = match told.await {
+            let told = self.ask_source(survey, &relation, &position);
+            let trouble = match tokio::time::timeout(SOURCE_PATIENCE, told).await {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some((
                     error.primary().to_owned(),
-                    error.hint_text().map(str::to_owned),
+                    error.hint_text().and_then(statement_in),
                 )),
                 Err(_) => Some(("it does not answer".to_owned(), None)),
             };
@@ -150,19 +200,43 @@ impl Engine {
         }
     }
 
-    async fn ask_source(&self, relation: &str, position: &SourceOffset) -> Result<()> {
-        let parts = &self.inner.parts;
-        let object = parts
-            .definitions
-            .object(relation)
-            .ok_or_else(|| super::planning::unknown(relation))?;
-        let (source, _) = open_relation(parts, &object, None, 0)?;
+    async fn ask_source(
+        &self,
+        survey: &Survey,
+        relation: &str,
+        position: &SourceOffset,
+    ) -> Result<()> {
+        let source = self.source_beside(&survey.identity, relation)?;
         source.check_position(position).await?;
         let range = SourceRange {
             start: position.clone(),
             end: position.clone(),
         };
         source.check_range(&range).await
+    }
+
+    /// The newest batch that a backup of a pipeline would open as of; `None`: it cannot be used.
+    pub async fn usable_batch(&self, pipeline: &str, location: &str) -> Result<Option<u64>> {
+        let (_, identity) = self.place_of(pipeline)?;
+        let store = CheckpointLocation::store(location, &BTreeMap::new())?;
+        let survey = Survey::take(&store, &identity, None, Depth::Quick).await?;
+        survey.require_own()?;
+        Ok(survey.newest_usable())
+    }
+
+    /// Where the database lies.
+    pub fn data_dir(&self) -> std::path::PathBuf {
+        self.inner.parts.data_dir.clone()
+    }
+
+    /// A pipeline has committed a batch.
+    pub fn has_batch(&self, pipeline: &str) -> bool {
+        let history = &self.inner.parts.history;
+        let shared = self.pipeline(pipeline);
+        shared.is_some_and(|shared| {
+            let is_published = shared.publication.lock().batch_id.is_some();
+            is_published || history.known_batch(pipeline, shared.id).is_some()
+        })
     }
 
     /// Copies the newest batch of a checkpoint to `to`, or below the data directory's `backups`.

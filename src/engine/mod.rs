@@ -11,17 +11,20 @@ mod closing;
 mod committing;
 pub mod decide;
 mod diagnosing;
+pub mod drilling;
 mod feeding;
 mod filling;
 mod intake;
 mod interrupt;
 mod merging;
+pub mod lateness;
 mod metrics;
 mod opening;
 mod pace;
 pub mod parts;
 mod pipeline;
 mod planning;
+pub mod probing;
 mod read;
 mod receivers;
 pub mod recovery;
@@ -34,7 +37,7 @@ mod stall;
 pub mod status;
 mod subscribe;
 mod telling;
-mod verifying;
+pub mod verifying;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,8 +56,10 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
+pub use crate::checkpoint::recovery::Backup;
 use crate::dataflow::plan::ViewPlan;
 pub use diagnosing::CheckpointDiagnosis;
+pub(crate) use opening::file_name;
 use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 pub use planning::row_policy;
@@ -62,7 +67,6 @@ use planning::{ViewRegistry, plan_object, unknown};
 pub(crate) use planning::{sink_query, versioned_name};
 pub use read::ReadContext;
 use receivers::Receivers;
-pub use restoring::Backup;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
 pub use subscribe::{SubscribeFrom, Subscription};
@@ -309,7 +313,12 @@ impl Engine {
                 column(&|r| Some(r.description.detail.clone())),
                 column(&|r| Some(mode(r.description.incremental).to_owned())),
                 column(&|r| r.description.state.clone()),
-                column(&|r| r.description.retention.clone()),
+                column(&|r| {
+                    r.description
+                        .retention
+                        .as_ref()
+                        .map(|kept| kept.words.clone())
+                }),
             ],
         )?)
     }

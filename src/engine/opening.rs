@@ -159,6 +159,7 @@ impl Opened {
 impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
+        self.is_opening_checkpoint = false;
         self.abandon_commit().await;
         self.let_go();
         if let Some(checkpoint) = self.closing.take() {
@@ -180,6 +181,7 @@ impl Pipeline {
             views.push(entry);
         }
         self.finish_move().await?;
+        self.is_opening_checkpoint = true;
         let tables = |view: &ViewEntry| {
             let name = &view.object.name;
             (name.clone(), dataflow.tables_of(name))
@@ -187,6 +189,7 @@ impl Pipeline {
         let tables = views.iter().map(tables).collect();
         self.finish_merges(&views, &tables).await?;
         let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
+        self.is_opening_checkpoint = false;
         for note in &resume.notes {
             self.event("recovered", serde_json::json!({ "note": note }));
         }
@@ -209,6 +212,11 @@ impl Pipeline {
             .keys()
             .filter(|name| views.iter().any(|v| v.object.name == **name))
             .filter(|name| !unfilled.contains(*name))
+            .cloned()
+            .collect();
+        self.shared.publication.lock().refilling = committed
+            .keys()
+            .filter(|name| unfilled.contains(*name))
             .cloned()
             .collect();
         self.views = views;
@@ -632,7 +640,7 @@ pub(super) fn location_of(
 }
 
 /// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.
-pub(super) fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {

@@ -20,7 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::batch::BatchOutcome;
 use super::committing::Committing;
-use super::decide::{self, AfterError, Trigger, known_by};
+use super::decide::{self, AfterError, Blamed, Trigger, known_by};
 use super::interrupt::{Interrupted, interruptible};
 use super::merging::Hold;
 use super::opening::Opened;
@@ -126,6 +126,8 @@ pub(super) struct Pipeline {
     pub attempt: u32,
     /// It is to stand still.
     pub hold: Option<Hold>,
+    /// Opening has come to the checkpoint and not beyond it.
+    pub is_opening_checkpoint: bool,
     stopped_by_user: bool,
     waiters: Vec<Waiter>,
     last_start: Option<tokio::time::Instant>,
@@ -168,6 +170,7 @@ impl Pipeline {
             is_catching_up: false,
             attempt: 0,
             hold: None,
+            is_opening_checkpoint: false,
             waiters: Vec::new(),
             last_start: None,
         }
@@ -404,9 +407,19 @@ impl Pipeline {
             .is_some_and(|o| o.slots.iter().any(|s| s.last_error.is_some()))
     }
 
+    /// What an error that came just now is about.
+    fn blamed(&self) -> Blamed {
+        let is_committing = self.opened.as_ref().is_some_and(|o| o.commit_started);
+        match self.is_opening_checkpoint || is_committing {
+            true => Blamed::Checkpoint,
+            false => Blamed::Connector,
+        }
+    }
+
     fn failed(&mut self, error: Error, reopen: bool) -> Phase {
         self.attempt += 1;
-        let error = decide::with_advice(error);
+        let error = decide::with_advice(error, &self.shared.name);
+        let blamed = self.blamed();
         if reopen {
             self.let_go();
         } else {
@@ -425,7 +438,7 @@ impl Pipeline {
                 }
                 self.restarts += 1;
                 self.next_retry_at_us = Some(self.parts.clock.now_us() + delay.as_micros() as i64);
-                self.tell(decide::retry_status(&error));
+                self.tell(decide::retry_status(&error, blamed));
                 Phase::Waiting(tokio::time::Instant::now() + delay, reopen)
             }
             AfterError::Fail => {

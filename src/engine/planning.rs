@@ -97,7 +97,7 @@ pub(crate) fn versioned_name(name: &str, version: usize) -> String {
 }
 
 /// A relation's name and version from [`versioned_name`].
-fn version_of(name: &str) -> (&str, usize) {
+pub(super) fn version_of(name: &str) -> (&str, usize) {
     let parts = name.rsplit_once(VERSION_MARK);
     parts
         .and_then(|(relation, version)| Some((relation, version.parse().ok()?)))

@@ -88,11 +88,14 @@ impl ReadContext {
     pub async fn wait_until_readable(&self, view: &str) -> Result<()> {
         let pipeline = self.directory.pipeline_of(view)?;
         let mut status = pipeline.status.subscribe();
-        let opened = status.wait_for(|s| !matches!(*s, "starting" | "restoring"));
-        match tokio::time::timeout(OPENING_WAIT, opened).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(restoring(view)),
-        }
+        let readable = async {
+            let opened = status.wait_for(|s| !matches!(*s, "starting" | "restoring"));
+            // Without a sender the pipeline has ended: what is there is read.
+            drop(opened.await);
+            pipeline.wait_until_filled(view).await;
+        };
+        let waited = tokio::time::timeout(OPENING_WAIT, readable).await;
+        waited.map_err(|_| restoring(view))
     }
 
     /// The definition under which a view is read, where that is not the one of the identifier

@@ -20,7 +20,7 @@ use crate::checkpoint::blob::BlobStore;
 use crate::checkpoint::recovery::{Depth, Finding, Hand, Held, Survey, plan, repair};
 use crate::checkpoint::{CheckpointLocation, Identity};
 use crate::error::{Result, sqlstate};
-use crate::sql::recovery::{ResetFrom, RewindTo};
+use crate::sql::recovery::{RecoveryStatement, ResetFrom, RewindTo};
 
 /// Tries at a lease that the pipeline itself has just let go of.
 const LEASE_TRIES: u32 = 20;
@@ -84,6 +84,23 @@ pub enum Recovered {
 }
 
 impl Recovery {
+    /// What a statement asks of a checkpoint; `None`: nothing is to be done to it.
+    pub fn of(statement: &RecoveryStatement) -> Option<Self> {
+        Some(match statement {
+            RecoveryStatement::RepairCheckpoint { dry_run, .. } => {
+                Self::Repair { dry_run: *dry_run }
+            }
+            RecoveryStatement::ResetCheckpoint { from, .. } => Self::Reset(from.clone()),
+            RecoveryStatement::RebuildState { .. } => Self::RebuildState,
+            RecoveryStatement::RestoreCheckpoint { from, batch_id, .. } => Self::Restore {
+                from: from.clone(),
+                batch_id: *batch_id,
+            },
+            RecoveryStatement::Rewind { to, .. } => Self::Rewind(*to),
+            _ => return None,
+        })
+    }
+
     /// It looks and changes nothing.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self, Recovery::Repair { dry_run: true })

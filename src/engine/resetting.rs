@@ -10,7 +10,7 @@ use crate::catalog::definition::Definition;
 use crate::checkpoint::decide::{Decision, Stop};
 use crate::checkpoint::recovery::{Depth, Held, Rebuild, Survey, begin_again, plan_rebuild};
 use crate::connectors::{SourceOffset, SourceRange, SourceRef, StartAt};
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, ErrorKind, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::recovery::ResetFrom;
 
@@ -86,7 +86,14 @@ impl Pipeline {
         let starts = start_of_each(from, &relations)?;
         self.check_starts(&starts)?;
         // Asked before anything moves: a source that does not answer leaves all as it was.
-        self.positions(&starts, 0, None).await?;
+        if let Err(error) = self.positions(&starts, 0, None).await {
+            return Err(match from {
+                ResetFrom::Offsets(_) if error.kind() != ErrorKind::Transient => {
+                    unusable_position(&error, &relations)
+                }
+                _ => error,
+            });
+        }
         let held = self.hold().await?;
         let survey = held.survey(self.known_batch(), Depth::Quick).await?;
         survey.require_own()?;
@@ -198,29 +205,67 @@ fn start_of_each(
         ResetFrom::Timestamp(at_us) => return each(&StartAt::Timestamp(*at_us)),
         ResetFrom::Offsets(offsets) => offsets,
     };
-    let named = offsets
+    let Some(named) = offsets
         .as_object()
-        .filter(|named| !named.is_empty() && named.keys().all(|name| relations.contains(name)));
-    match (named, relations.len()) {
-        (Some(named), _) => Ok(named
+        .filter(|named| relations.len() != 1 || named.keys().any(|name| relations.contains(name)))
+    else {
+        return match relations.len() {
+            1 => each(&StartAt::Offsets(offsets.clone())),
+            _ => Err(no_positions(relations)),
+        };
+    };
+    match named.keys().find(|name| !relations.contains(*name)) {
+        Some(unknown) => Err(unknown_source(unknown, relations)),
+        None if named.is_empty() => Err(no_positions(relations)),
+        None => Ok(named
             .iter()
             .map(|(name, offset)| (name.clone(), StartAt::Offsets(offset.clone())))
             .collect()),
-        (None, 1) => each(&StartAt::Offsets(offsets.clone())),
-        (None, _) => {
-            let names: Vec<&str> = relations.iter().map(String::as_str).collect();
-            Err(Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                "OFFSETS must be a JSON object with a position for each source by its name",
-            )
-            .detail(format!("The pipeline reads {}.", names.join(", ")))
-            .hint("The positions are those of streaming_sources.end_offset."))
-        }
     }
 }
 
+const WHERE_POSITIONS_ARE: &str = "The positions are those of streaming_sources.end_offset: SELECT source_name, end_offset FROM \
+     streaming_sources;";
+
+fn reads(relations: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = relations.iter().map(String::as_str).collect();
+    format!("The pipeline reads {}.", names.join(", "))
+}
+
+fn no_positions(relations: &BTreeSet<String>) -> Error {
+    Error::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        "OFFSETS must be a JSON object with a position for each source by its name",
+    )
+    .detail(reads(relations))
+    .hint(WHERE_POSITIONS_ARE)
+}
+
+fn unknown_source(name: &str, relations: &BTreeSet<String>) -> Error {
+    Error::new(
+        sqlstate::UNDEFINED_OBJECT,
+        format!("OFFSETS name source \"{name}\", which the pipeline does not read"),
+    )
+    .detail(reads(relations))
+    .hint(WHERE_POSITIONS_ARE)
+}
+
+/// A position that a source does not take, which may be a name that is none.
+fn unusable_position(error: &Error, relations: &BTreeSet<String>) -> Error {
+    let detail = match error.detail_text() {
+        Some(detail) => format!("{} {detail}", reads(relations)),
+        None => reads(relations),
+    };
+    Error::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        format!("OFFSETS cannot be used: {}", error.primary()),
+    )
+    .detail(detail)
+    .hint(WHERE_POSITIONS_ARE)
+}
+
 /// What is read again of each source.
-fn ranges_of(survey: &Survey, rebuild: &Rebuild) -> BTreeMap<String, SourceRange> {
+pub(super) fn ranges_of(survey: &Survey, rebuild: &Rebuild) -> BTreeMap<String, SourceRange> {
     let mut ranges: BTreeMap<String, SourceRange> = BTreeMap::new();
     match rebuild {
         Rebuild::Replay { .. } => {
@@ -266,6 +311,11 @@ mod tests {
         assert_eq!(only["a"], StartAt::Offsets(json!({"commit": 3})));
         let error = each(&offsets(json!({"commit": 3})), &two).unwrap_err();
         assert!(error.detail_text().unwrap().contains("a, b"), "{error}");
-        assert!(each(&offsets(json!({"c": 1, "a": 2})), &two).is_err());
+        let error = each(&offsets(json!({"c": 1, "a": 2})), &two).unwrap_err();
+        assert_eq!(error.sqlstate(), sqlstate::UNDEFINED_OBJECT);
+        assert!(error.primary().contains("\"c\""), "{error}");
+        let error = each(&offsets(json!({"a": 1, "c": 2})), &one).unwrap_err();
+        assert!(error.primary().contains("\"c\""), "{error}");
+        assert!(each(&offsets(json!({})), &two).is_err());
     }
 }

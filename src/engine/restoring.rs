@@ -1,124 +1,17 @@
-//! Backups of a checkpoint, and going back: `BACKUP`, `RESTORE`, `REWIND`.
+//! Going back: `RESTORE`, `REWIND`.
 //!
-//! A backup is taken beside the running pipeline without its lease: what a commit stands on never
-//! changes, it can only go by retention, and then the copy is begun again with a newer batch. A backup
-//! is a checkpoint like any other, so that a checkpoint's own older copy restores as well.
-
-use std::sync::Arc;
-
-use bytes::Bytes;
+//! A backup is a checkpoint like any other, so that a checkpoint's own older copy restores as well. What
+//! would keep the copy from opening is found before anything of the checkpoint moves.
 
 use super::pipeline::Pipeline;
 use super::recovery::{Recovered, Step, archived_step, steps_json};
-use crate::checkpoint::blob::BlobStore;
-use crate::checkpoint::recovery::{Depth, Held, Survey, restorable};
-use crate::checkpoint::{CheckpointLocation, Identity};
+use super::sinks::SinkEntry;
+use crate::checkpoint::CheckpointLocation;
+use crate::checkpoint::recovery::{Depth, Survey, restorable};
+use crate::crash_point::crash_point;
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::names::quote_identifier;
+use crate::sql::names::{quote_identifier, quote_literal};
 use crate::sql::recovery::RewindTo;
-
-/// Bytes that are copied at a time, about.
-const COPY_BYTES: usize = 64 << 20;
-/// Copies that are begun before one gives up.
-const COPIES_MAX: usize = 5;
-
-/// A backup that was taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Backup {
-    /// Where it lies.
-    pub location: String,
-    /// The batch that it is of.
-    pub batch_id: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Files.
-    pub files: u64,
-    /// CRC-32C over the names and contents of its files, in the order of the names.
-    pub crc32c: u32,
-}
-
-/// Copies the newest batch that can be gone back to.
-pub(super) async fn back_up(
-    from: &Arc<dyn BlobStore>,
-    to: &Arc<dyn BlobStore>,
-    identity: &Identity,
-) -> Result<Backup> {
-    if !to.list("").await?.is_empty() {
-        return Err(Error::new(
-            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!("backup location \"{}\" is not empty", to.describe()),
-        )
-        .hint("Choose another folder: a backup never replaces one."));
-    }
-    for _ in 0..COPIES_MAX {
-        let survey = Survey::take(from, identity, None, Depth::Quick).await?;
-        survey.require_own()?;
-        let Some(&batch_id) = survey.restorable_batches().last() else {
-            return Err(Error::damaged(format!(
-                "checkpoint of pipeline \"{}\" has no batch that can be restored",
-                identity.pipeline_name
-            ))
-            .hint(format!(
-                "Run DIAGNOSE CHECKPOINT OF {}.",
-                quote_identifier(&identity.pipeline_name)
-            )));
-        };
-        if let Some(backup) = copy_batch(from, to, &survey, batch_id).await? {
-            return Ok(backup);
-        }
-        // The next copy is of another batch, and holds nothing of this one.
-        let begun = to.list("").await?.into_iter().map(|blob| blob.path);
-        to.delete(&begun.collect::<Vec<_>>()).await?;
-    }
-    Err(Error::transient(
-        sqlstate::IO_ERROR,
-        format!(
-            "could not copy the checkpoint at \"{}\": its files go faster than they are copied",
-            from.describe()
-        ),
-    )
-    .hint("Retain more batches with ALTER PIPELINE … SET (min_batches_to_retain = …)."))
-}
-
-/// Copies a batch; `None`: a file went meanwhile.
-async fn copy_batch(
-    from: &Arc<dyn BlobStore>,
-    to: &Arc<dyn BlobStore>,
-    survey: &Survey,
-    batch_id: u64,
-) -> Result<Option<Backup>> {
-    let mut backup = Backup {
-        location: to.describe(),
-        batch_id,
-        bytes: 0,
-        files: 0,
-        crc32c: 0,
-    };
-    let mut group: Vec<(String, Bytes)> = Vec::new();
-    let mut group_bytes = 0;
-    // What says that it is a checkpoint goes last.
-    let paths = survey.files_at(batch_id).into_iter();
-    for path in paths.chain(["metadata".to_owned()]) {
-        let Some(blob) = from.get(&path).await? else {
-            return Ok(None);
-        };
-        backup.crc32c = crc32c::crc32c_append(backup.crc32c, path.as_bytes());
-        backup.crc32c = crc32c::crc32c_append(backup.crc32c, &blob.bytes);
-        backup.bytes += blob.bytes.len() as u64;
-        backup.files += 1;
-        if path == "metadata" {
-            to.put_all(std::mem::take(&mut group)).await?;
-        }
-        group_bytes += blob.bytes.len();
-        group.push((path, blob.bytes));
-        if group_bytes >= COPY_BYTES {
-            to.put_all(std::mem::take(&mut group)).await?;
-            group_bytes = 0;
-        }
-    }
-    to.put_all(group).await?;
-    Ok(Some(backup))
-}
 
 impl Pipeline {
     fn not_restorable(&self, survey: &Survey, what: &str) -> Error {
@@ -167,6 +60,18 @@ impl Pipeline {
         if let Some(gap) = last.and_then(|last| survey.offset_gap(target.state_batch_id, last)) {
             return Err(self.cannot_run_again(gap));
         }
+        if let Some(why) = survey.source_log_gap(target.state_batch_id) {
+            let name = &self.shared.name;
+            return Err(Error::damaged(format!(
+                "pipeline \"{name}\" cannot go back to batch {}: {why}",
+                target.batch_id
+            ))
+            .detail("Only this file tells which files the batch read. Nothing was changed.")
+            .hint(format!(
+                "DIAGNOSE CHECKPOINT OF {};",
+                quote_identifier(name)
+            )));
+        }
         let archived = held.rewind(&survey, target.batch_id).await?;
         let mut steps = vec![
             archived_step(&self.location(), &archived),
@@ -188,7 +93,8 @@ impl Pipeline {
     }
 
     /// Puts a copy in the place of the checkpoint. The copy may be the checkpoint itself, older than
-    /// the catalog knows it: then it is only accepted as it is.
+    /// the catalog knows it: then it is only accepted as it is. Nothing moves before the copy was read
+    /// whole and found to open, and before each sink has said what it would take back.
     pub(super) async fn restore(&self, from: &str, batch_id: Option<u64>) -> Result<Recovered> {
         let held = self.hold().await?;
         let own = held.survey(self.known_batch(), Depth::Quick).await?;
@@ -199,27 +105,12 @@ impl Pipeline {
             true => own.clone(),
             false => Survey::take(&source, &identity, None, Depth::Full).await?,
         };
-        copy.require_own()?;
-        let newest = copy.restorable_batches().last().copied();
-        let target = batch_id
-            .or(newest)
-            .and_then(|batch_id| restorable(&copy, batch_id))
-            .ok_or_else(|| {
-                let what = batch_id.map_or("any batch".to_owned(), |n| format!("batch {n}"));
-                self.not_restorable(&copy, &what)
-            })?;
-        let batch_id = target.batch_id;
+        let batch_id = self.choose_restored(&copy, batch_id)?;
+        let deliveries = self.deliveries_after(batch_id).await?;
         let archived = match is_own {
             true => held.cut_after(&own, batch_id).await?,
-            false => {
-                let archived = held.archive_all(&own).await?;
-                self.copy_back(&held, &source, &copy, batch_id).await?;
-                archived
-            }
+            false => held.archive_all(&own).await?,
         };
-        // From here on the older batch is the newest that is known.
-        let history = &self.parts.history;
-        history.record_known_batch(&self.shared.name, self.shared.id, batch_id);
         let mut steps = vec![
             archived_step(&self.location(), &archived),
             Step::new(
@@ -228,6 +119,17 @@ impl Pipeline {
                 format!("from {from}"),
             ),
         ];
+        // While the checkpoint is one that does not open: cut short, nothing goes on with half of them.
+        crash_point("restore_archived");
+        self.take_back(deliveries, &mut steps).await?;
+        crash_point("restore_taken_back");
+        if !is_own {
+            let now_us = self.parts.clock.now_us();
+            held.copy_back(&source, &copy, batch_id, now_us).await?;
+        }
+        // From here on the older batch is the newest that is known.
+        let history = &self.parts.history;
+        history.record_known_batch(&self.shared.name, self.shared.id, batch_id);
         for sink in &self.sink_objects {
             let detail =
                 format!("It gets the batches after {batch_id} anew, under the same numbers.");
@@ -237,31 +139,64 @@ impl Pipeline {
         Ok(Recovered::Steps(steps))
     }
 
-    async fn copy_back(
-        &self,
-        held: &Held,
-        source: &Arc<dyn BlobStore>,
-        copy: &Survey,
-        batch_id: u64,
-    ) -> Result<()> {
-        let target = self.store()?;
-        let mut group = Vec::new();
-        let mut bytes = 0;
-        for path in copy.files_at(batch_id) {
-            let blob = source.get(&path).await?.ok_or_else(|| {
-                Error::damaged(format!(
-                    "{path} of the backup at \"{}\" vanished while it was copied",
-                    copy.location
-                ))
+    /// The batch to restore of a copy that opens as of it.
+    fn choose_restored(&self, copy: &Survey, batch_id: Option<u64>) -> Result<u64> {
+        copy.require_own()?;
+        let newest = copy.restorable_batches().last().copied();
+        let target = batch_id
+            .or(newest)
+            .filter(|batch_id| restorable(copy, *batch_id).is_some())
+            .ok_or_else(|| {
+                let what = batch_id.map_or("any batch".to_owned(), |n| format!("batch {n}"));
+                self.not_restorable(copy, &what)
             })?;
-            bytes += blob.bytes.len();
-            group.push((path, blob.bytes));
-            if bytes >= COPY_BYTES {
-                target.put_all(std::mem::take(&mut group)).await?;
-                bytes = 0;
+        let Some(why) = copy.why_unusable_at(target) else {
+            return Ok(target);
+        };
+        let error = Error::damaged(format!(
+            "checkpoint at \"{}\" cannot be restored as of batch {target}: {why}",
+            copy.location
+        ))
+        .detail("Nothing was changed.");
+        Err(match copy.newest_usable() {
+            Some(usable) => error.hint(format!(
+                "RESTORE CHECKPOINT OF {} FROM {} AT BATCH {usable};",
+                quote_identifier(&self.shared.name),
+                quote_literal(&copy.location)
+            )),
+            None => error
+                .hint("Choose another backup: SELECT location, batch_id FROM streaming_backups;"),
+        })
+    }
+
+    /// What each sink has of batches after `batch_id`. They will be other batches: what is left of the old
+    /// ones would stand beside the new.
+    async fn deliveries_after(&self, batch_id: u64) -> Result<Vec<(SinkEntry, Vec<String>)>> {
+        let mut all = Vec::new();
+        for entry in self.sinks_at_rest().await? {
+            let later = entry.sink.deliveries_after(self.shared.id, batch_id);
+            let later = later
+                .await
+                .map_err(|e| e.context(format!("sink \"{}\"", entry.name)))?;
+            if !later.is_empty() {
+                all.push((entry, later));
             }
         }
-        target.put_all(group).await?;
-        held.write_metadata(copy, self.parts.clock.now_us()).await
+        Ok(all)
+    }
+
+    async fn take_back(
+        &self,
+        deliveries: Vec<(SinkEntry, Vec<String>)>,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let label = crate::checkpoint::archive_label(&self.parts.clock);
+        for (entry, later) in deliveries {
+            let moved = entry.sink.take_back(&later, &label).await;
+            let archive = moved.map_err(|e| e.context(format!("sink \"{}\"", entry.name)))?;
+            let detail = format!("{} deliveries moved to {archive}", later.len());
+            steps.push(Step::new("taken back", &entry.name, detail));
+        }
+        Ok(())
     }
 }

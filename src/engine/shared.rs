@@ -155,6 +155,9 @@ pub(super) struct Publication {
     pub batch_id: Option<u64>,
     /// Views that the published batch holds.
     pub filled: BTreeSet<String>,
+    /// Views that had rows under another query and are to be filled with those of theirs: a restart came
+    /// in between, and neither is there to be read.
+    pub refilling: BTreeSet<String>,
     /// Batches on their way, with the views whose changes they do not make.
     quiet: BTreeMap<u64, BTreeSet<String>>,
 }
@@ -270,6 +273,7 @@ impl PipelineShared {
         self.readers.write().extend(switched);
         publication.snapshot = Some(snapshot);
         publication.batch_id = Some(batch_id);
+        publication.refilling.retain(|view| !filled.contains(view));
         publication.filled = filled;
         publication.quiet.retain(|batch, _| *batch > batch_id);
         self.quiet_ended.notify_waiters();
@@ -284,6 +288,17 @@ impl PipelineShared {
                 // An error only says that nobody listens.
                 sender.send(message).ok();
             }
+        }
+    }
+
+    /// Waits until a view that is being filled again has its rows.
+    pub async fn wait_until_filled(&self, view: &str) {
+        loop {
+            let published = self.quiet_ended.notified();
+            if !self.publication.lock().refilling.contains(view) {
+                return;
+            }
+            published.await;
         }
     }
 

@@ -8,6 +8,7 @@ use super::shared::AddView;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::CommitEntry;
 use crate::connectors::{self, SinkInput, SinkRef};
+use crate::dataflow::graph::Dataflow;
 use crate::dataflow::plan::ViewPlan;
 use crate::error::{Error, Result};
 
@@ -37,22 +38,46 @@ impl Pipeline {
     }
 
     fn open_sink(&self, object: &CatalogObject, is_new: bool) -> Result<SinkEntry> {
+        let dataflow = self.opened.as_ref().and_then(|o| o.dataflow.as_ref());
+        let dataflow = dataflow.ok_or_else(|| super::planning::unknown(&object.name))?;
+        let names = self.views.iter().map(|v| v.object.name.as_str());
+        self.open_sink_over(object, names, &dataflow.lock(), is_new)
+    }
+
+    /// Opens the sinks of a pipeline that is not open, over views that are planned for it.
+    pub(super) async fn sinks_at_rest(&self) -> Result<Vec<SinkEntry>> {
+        if self.sink_objects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut dataflow = Dataflow::new().with_clock(self.parts.clock.clone());
+        for object in &self.objects {
+            let plan = self.plan(object).await?;
+            self.remember(&ViewEntry::new(object.clone(), &plan), &plan)?;
+            dataflow.add_view(plan)?;
+        }
+        let open = |object| {
+            let names = self.objects.iter().map(|object| object.name.as_str());
+            self.open_sink_over(object, names, &dataflow, false)
+        };
+        self.sink_objects.iter().map(open).collect()
+    }
+
+    fn open_sink_over<'a>(
+        &self,
+        object: &'a CatalogObject,
+        mut views: impl Iterator<Item = &'a str>,
+        dataflow: &Dataflow,
+        is_new: bool,
+    ) -> Result<SinkEntry> {
         let Definition::Sink(definition) = &object.definition else {
             return Err(Error::internal(format!("\"{}\" is no sink", object.name)));
         };
-        let view = self
-            .views
-            .iter()
-            .map(|v| &v.object.name)
-            .find(|name| **name == definition.from)
+        let view = views
+            .find(|name| *name == definition.from)
             .unwrap_or(&object.name);
-        let dataflow = self.opened.as_ref().and_then(|o| o.dataflow.as_ref());
-        let schema = dataflow
-            .and_then(|d| d.lock().view_schema(view))
-            .ok_or_else(|| super::planning::unknown(view))?;
-        let (key, append_only) = dataflow
-            .and_then(|d| d.lock().view_key(view))
-            .ok_or_else(|| super::planning::unknown(view))?;
+        let unknown = || super::planning::unknown(view);
+        let schema = dataflow.view_schema(view).ok_or_else(unknown)?;
+        let (key, append_only) = dataflow.view_key(view).ok_or_else(unknown)?;
         let input = SinkInput {
             schema,
             append_only: Some(append_only),
@@ -61,7 +86,7 @@ impl Pipeline {
         let environment = self.parts.connector_environment(None, 0);
         Ok(SinkEntry {
             name: object.name.clone(),
-            view: view.clone(),
+            view: view.to_owned(),
             sink: connectors::open_sink(object, input, &environment)?,
             is_new,
             rows: 0,

@@ -104,6 +104,8 @@ pub struct StateOperatorStatus {
     pub num_rows_removed: u64,
     pub memory_bytes: u64,
     pub retention: String,
+    /// What ends it; `None`: stateless.
+    pub bound: Option<crate::dataflow::operator::StateBound>,
 }
 
 /// `streaming_checkpoints`.

@@ -10,39 +10,37 @@
 //! offset log, so late rows, `now()` and policies are those of the original. Where retention took the
 //! log's beginning, the sources are read as one batch up to where the published batch stood. It tells
 //! no history, and its folder goes with it.
+//!
+//! Before that the view's query is tried over all rows at once ([`by_batch`]): the second pipeline has the
+//! operators of the first, and would repeat a fault of theirs.
 
-use std::collections::HashMap;
+mod by_batch;
+mod comparing;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::row::{OwnedRow, RowConverter, SortField};
-use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+pub(super) use self::comparing::{Published, Side, compare_on_thread};
 use super::Engine;
 use super::parts::{BatchPlace, EngineParts, Event, ExpectationCount, History, LateRow};
 use super::pipeline::Pipeline;
 use super::settings::PipelineSettings;
-use super::shared::{PipelineShared, ViewReader};
+use super::shared::PipelineShared;
 use crate::catalog::definition::Definition;
 use crate::checkpoint::recovery::{Depth, Survey, copy_input};
 use crate::connectors::{DataGap, DeadLetter};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
-use crate::state::StateSnapshot;
 
 /// The folder of verifications below the data directory; emptied when the engine opens.
 const FOLDER: &str = "verification";
 /// State is persisted this seldom: nobody opens it again.
 const PERSIST_INTERVAL: Duration = Duration::from_secs(3600);
-/// Rows that are compared at a time.
-const BATCH_ROWS: usize = 8192;
-/// Rows that differ and are told.
-const ROWS_TOLD: usize = 3;
 
 /// What came of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,12 +57,47 @@ pub struct Verification {
     pub unexpected_rows: u64,
     /// Some of them.
     pub examples: Vec<String>,
-    /// The batches ran again one by one; false: the sources were read as one batch.
-    pub is_exact: bool,
+    /// Rows of the view that were compared; fewer than `rows` in a sample.
+    pub compared_rows: u64,
+    /// How it was computed again.
+    pub method: Method,
+    /// Why not as one query, as a clause.
+    pub why_not_one_query: Option<String>,
+}
+
+/// How a view was computed again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Method {
+    /// Its query over all rows that were taken in, by none of a pipeline's operators.
+    OneQuery,
+    /// All batches ran again, each with its own rows and watermark.
+    #[default]
+    Batches,
+    /// The sources were read as one batch: the offset log does not reach back to the first.
+    OneBatch,
+}
+
+impl Verification {
+    /// Some row is missing or unexpected.
+    pub fn differs(&self) -> bool {
+        self.missing_rows + self.unexpected_rows > 0
+    }
 }
 
 /// A folder that goes with its owner.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// A new folder for a pipeline beside another.
+pub(super) fn new_folder(parts: &EngineParts) -> Folder {
+    let folder = parts.data_dir.join(FOLDER);
+    Folder(folder.join(Uuid::new_v4().to_string()))
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -86,70 +119,102 @@ pub(super) fn clean(parts: &EngineParts) {
 }
 
 impl Engine {
-    /// Computes a view again from its retained input and compares it with what readers see.
-    pub async fn verify(&self, view: &str) -> Result<Verification> {
+    /// Computes a view again from its retained input and compares it with what readers see: as one query
+    /// first, which shares no operator with the pipeline, and where that proves nothing by its batches.
+    pub async fn verify(&self, view: &str, sample: Option<u64>) -> Result<Verification> {
         let shared = self.inner.directory.pipeline_of(view)?;
-        let unknown = || super::planning::unknown(view);
-        let reader = shared
-            .readers
-            .read()
-            .get(view)
-            .cloned()
-            .ok_or_else(unknown)?;
-        let published = {
-            let publication = shared.publication.lock();
-            publication.snapshot.clone().zip(publication.batch_id)
+        let published = self.published(&shared, view)?;
+        let (store, identity) = self.place_of(&shared.name)?;
+        let survey = Survey::take(&store, &identity, None, Depth::Quick).await?;
+        survey.require_own()?;
+        let batch_id = published.batch_id;
+        let by_batch = self.compute_by_batch(&shared, view, &survey, batch_id);
+        let why_not = match by_batch.await {
+            Ok(found) => {
+                let again = Side::Computed(found.rows);
+                let compared = compare_on_thread(published.clone(), again, sample).await?;
+                match found.undecided {
+                    Some(why) if compared.differs() => why.to_owned(),
+                    _ => {
+                        return Ok(Verification {
+                            pipeline: shared.name.clone(),
+                            method: Method::OneQuery,
+                            ..compared
+                        });
+                    }
+                }
+            }
+            Err(unfit) => unfit,
         };
-        let Some((snapshot, batch_id)) = published else {
-            return Err(Error::new(
+        let by_batches = self.verify_by_batches(&shared, view, published, &survey, sample);
+        let mut found = by_batches
+            .await
+            .map_err(|error| told_of(error, &shared.name))?;
+        found.why_not_one_query = Some(why_not);
+        Ok(found)
+    }
+
+    pub(super) fn published(&self, shared: &PipelineShared, view: &str) -> Result<Published> {
+        let reader = shared.readers.read().get(view).cloned();
+        let reader = reader.ok_or_else(|| super::planning::unknown(view))?;
+        let publication = shared.publication.lock();
+        match publication.snapshot.clone().zip(publication.batch_id) {
+            Some((snapshot, batch_id)) => Ok(Published {
+                reader,
+                snapshot,
+                batch_id,
+            }),
+            None => Err(Error::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("materialized view \"{view}\" has no batch yet"),
             )
-            .hint(format!("WAIT FOR {};", quote_identifier(view))));
-        };
-        let folder = Folder(
-            self.inner
-                .parts
-                .data_dir
-                .join(FOLDER)
-                .join(Uuid::new_v4().to_string()),
-        );
+            .hint(format!("WAIT FOR {};", quote_identifier(view)))),
+        }
+    }
+
+    /// Runs the batches again in a pipeline of their own.
+    async fn verify_by_batches(
+        &self,
+        shared: &PipelineShared,
+        view: &str,
+        published: Published,
+        survey: &Survey,
+        sample: Option<u64>,
+    ) -> Result<Verification> {
+        let folder = new_folder(&self.inner.parts);
         let location = folder.0.join("checkpoint").to_string_lossy().into_owned();
-        let is_exact = self.copy_input(&shared.name, batch_id, &location).await?;
-        let mut twin = self.twin(&shared, &folder.0, &location)?;
-        twin.run_planned().await?;
+        let batch_id = published.batch_id;
+        let is_exact = self.copy_input(survey, batch_id, &location).await?;
+        let mut twin = self.twin(shared, folder.path(), &location, None)?;
+        let ran = twin.run_planned().await;
         let again = {
             let again = &twin.shared;
-            let reader = again
-                .readers
-                .read()
-                .get(view)
-                .cloned()
-                .ok_or_else(unknown)?;
+            let reader = again.readers.read().get(view).cloned();
             let snapshot = again.publication.lock().snapshot.clone();
-            snapshot.map(|snapshot| (reader, snapshot))
+            reader.zip(snapshot)
         };
         // Nothing writes to its folder any more when that goes.
         twin.end(false).await?;
-        let compared = tokio::task::spawn_blocking(move || compare((&reader, &snapshot), again))
-            .await
-            .map_err(|e| Error::internal(format!("comparing rows ended: {e}")))??;
+        ran?;
+        let again = Side::Stored(again);
+        let compared = compare_on_thread(published, again, sample).await?;
         Ok(Verification {
             pipeline: shared.name.clone(),
-            batch_id,
-            is_exact,
+            method: match is_exact {
+                true => Method::Batches,
+                false => Method::OneBatch,
+            },
             ..compared
         })
     }
 
     /// Copies what fixes the input of the batches up to `batch_id`; whether batch by batch.
-    async fn copy_input(&self, pipeline: &str, batch_id: u64, location: &str) -> Result<bool> {
-        let (store, identity) = self.place_of(pipeline)?;
+    async fn copy_input(&self, survey: &Survey, batch_id: u64, location: &str) -> Result<bool> {
+        let pipeline = &survey.identity.pipeline_name;
+        let (store, _) = self.place_of(pipeline)?;
         let target = crate::checkpoint::CheckpointLocation::store(location, &Default::default())?;
-        let survey = Survey::take(&store, &identity, None, Depth::Quick).await?;
-        survey.require_own()?;
         let now_us = self.inner.parts.clock.now_us();
-        copy_input(&store, &target, &survey, batch_id, now_us)
+        copy_input(&store, &target, survey, batch_id, now_us)
             .await?
             .map_err(|why| {
                 Error::new(
@@ -157,14 +222,20 @@ impl Engine {
                     format!("pipeline \"{pipeline}\" cannot be computed again: {why}"),
                 )
                 .hint(format!(
-                    "Run DIAGNOSE CHECKPOINT OF {}.",
+                    "DIAGNOSE CHECKPOINT OF {};",
                     quote_identifier(pipeline)
                 ))
             })
     }
 
     /// A pipeline of the same views, without sinks, over a copy of the input.
-    fn twin(&self, shared: &PipelineShared, folder: &Path, location: &str) -> Result<Pipeline> {
+    pub(super) fn twin(
+        &self,
+        shared: &PipelineShared,
+        folder: &Path,
+        location: &str,
+        known_batch: Option<u64>,
+    ) -> Result<Pipeline> {
         let mut parts = self.inner.parts.clone();
         let definition = parts.definitions.pipeline(&shared.name);
         let options = definition.map(|d| d.options).unwrap_or_default();
@@ -172,14 +243,13 @@ impl Engine {
         settings.checkpoint_location = Some(location.to_owned());
         settings.checkpoint_interval = Some(PERSIST_INTERVAL);
         parts.data_dir = folder.to_owned();
-        parts.history = Arc::new(Silence);
+        parts.history = Arc::new(Silence { known_batch });
         let objects = parts.definitions.objects().into_iter().filter(|object| {
             matches!(&object.definition, Definition::MaterializedView(v) if v.pipeline == shared.name)
         });
         let objects = objects.collect();
         let (commands, _) = mpsc::unbounded_channel();
-        // A name that no statement can reach.
-        let name = format!("{}\u{1}verification", shared.name);
+        let name = twin_name(&shared.name);
         let twin = Arc::new(PipelineShared::new(name, shared.id, commands));
         let (registry, receivers) = (Arc::default(), Arc::default());
         let mut pipeline = Pipeline::new(parts, twin, registry, receivers, settings, true);
@@ -190,8 +260,13 @@ impl Engine {
 
 impl Pipeline {
     /// Opens, and runs what the offset log has planned; nothing more.
-    async fn run_planned(&mut self) -> Result<()> {
+    pub(super) async fn run_planned(&mut self) -> Result<()> {
         self.open().await?;
+        self.run_rest().await
+    }
+
+    /// Runs what is still planned.
+    pub(super) async fn run_rest(&mut self) -> Result<()> {
         while self.opened.as_ref().is_some_and(|o| !o.replay.is_empty()) {
             self.run_batch().await?;
         }
@@ -199,71 +274,26 @@ impl Pipeline {
     }
 }
 
-type Contents<'a> = (&'a ViewReader, &'a StateSnapshot);
-
-/// Compares as multisets: what is there more often on one side than on the other.
-fn compare(view: Contents<'_>, again: Option<(ViewReader, StateSnapshot)>) -> Result<Verification> {
-    let schema = Arc::clone(&view.0.schema);
-    let fields = schema.fields().iter();
-    let fields = fields.map(|field| SortField::new(field.data_type().clone()));
-    let converter = RowConverter::new(fields.collect())?;
-    let mut counts: HashMap<OwnedRow, i64> = HashMap::new();
-    let mut add = |(reader, snapshot): Contents<'_>, weight: i64| -> Result<u64> {
-        let mut rows = 0;
-        for batch in reader.all_rows(snapshot, BATCH_ROWS)? {
-            let batch = batch?;
-            rows += batch.num_rows() as u64;
-            for row in &converter.convert_columns(batch.columns())? {
-                *counts.entry(row.owned()).or_default() += weight;
-            }
-        }
-        Ok(rows)
-    };
-    let rows = add(view, 1)?;
-    if let Some((reader, snapshot)) = &again {
-        add((reader, snapshot), -1)?;
-    }
-    counts.retain(|_, count| *count != 0);
-    let sum = |side: fn(i64) -> i64| {
-        counts
-            .values()
-            .map(|count| side(*count).max(0) as u64)
-            .sum()
-    };
-    let mut differing: Vec<(&OwnedRow, i64)> = counts.iter().map(|(row, n)| (row, *n)).collect();
-    differing.sort_by(|a, b| a.0.cmp(b.0));
-    differing.truncate(ROWS_TOLD);
-    Ok(Verification {
-        rows,
-        missing_rows: sum(|count| -count),
-        unexpected_rows: sum(|count| count),
-        examples: examples(&converter, &schema, &differing)?,
-        ..Verification::default()
-    })
+/// The name of a pipeline that computes another again: one that no statement can reach.
+fn twin_name(pipeline: &str) -> String {
+    format!("{pipeline}\u{1}verification")
 }
 
-fn examples(
-    converter: &RowConverter,
-    schema: &SchemaRef,
-    rows: &[(&OwnedRow, i64)],
-) -> Result<Vec<String>> {
-    let columns = converter.convert_rows(rows.iter().map(|(row, _)| row.row()))?;
-    let options = FormatOptions::default().with_null("NULL");
-    let formatters = columns
-        .iter()
-        .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
-        .collect::<Result<Vec<_>, _>>()?;
-    let example = |(index, (_, count)): (usize, &(&OwnedRow, i64))| {
-        let values = schema.fields().iter().zip(&formatters);
-        let values = values.map(|(field, f)| format!("{} = {}", field.name(), f.value(index)));
-        let side = if *count > 0 { "unexpected" } else { "missing" };
-        format!("{side}: {}", values.collect::<Vec<_>>().join(", "))
-    };
-    Ok(rows.iter().enumerate().map(example).collect())
+/// An error of the second pipeline, told of the first: that is the one to do something about.
+pub(super) fn told_of(error: Error, pipeline: &str) -> Error {
+    let twin = twin_name(pipeline);
+    let error = error.with_texts(|text| {
+        text.replace(&quote_identifier(&twin), &quote_identifier(pipeline))
+            .replace(&twin, pipeline)
+    });
+    super::decide::with_advice(error, pipeline)
 }
 
 /// A history that keeps nothing: the original's is the one that counts.
-struct Silence;
+struct Silence {
+    /// The newest batch that it knows.
+    known_batch: Option<u64>,
+}
 
 impl History for Silence {
     fn record_metrics(&self, _: &str, _: u64, _: &[Value]) {}
@@ -276,7 +306,7 @@ impl History for Silence {
     fn record_expectations(&self, _: &BatchPlace<'_>, _: i64, _: &[ExpectationCount]) {}
     fn record_data_gaps(&self, _: &BatchPlace<'_>, _: &[(String, DataGap)]) {}
     fn known_batch(&self, _: &str, _: Uuid) -> Option<u64> {
-        None
+        self.known_batch
     }
     fn record_known_batch(&self, _: &str, _: Uuid, _: u64) {}
 }

@@ -158,6 +158,16 @@ impl Error {
         self
     }
 
+    /// The same error with other words.
+    #[must_use]
+    pub fn with_texts(mut self, change: impl Fn(&str) -> String) -> Self {
+        let body = &mut self.0;
+        body.primary = change(&body.primary);
+        body.detail = body.detail.as_deref().map(&change);
+        body.hint = body.hint.as_deref().map(&change);
+        self
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -5,9 +5,11 @@
 
 use crate::catalog::definition::Options;
 use crate::catalog::history::rows::MetricsRow;
+use crate::dataflow::operator::StateBound;
 use crate::engine::CheckpointDiagnosis;
 use crate::engine::status::EngineStatus;
 use crate::error::Error;
+use crate::sql::hints::statement_in;
 use crate::sql::names::quote_identifier;
 use crate::sql::options;
 
@@ -48,7 +50,7 @@ pub(super) fn diagnose(
     let mut rows = vec![
         life(status, pipeline),
         checkpoint_row(checkpoint),
-        sources(status, pipeline),
+        sources(status, pipeline, checkpoint),
         progress(status, pipeline),
         sinks(status, pipeline),
     ];
@@ -83,31 +85,38 @@ fn life(status: &EngineStatus, pipeline: &str) -> Advice {
         .queries
         .iter()
         .find(|q| q.pipeline == pipeline && q.exception.is_some());
-    let start = Some(format!("START PIPELINE {name};"));
+    let why = exception.map_or_else(String::new, |query| {
+        let why = query.exception.clone().unwrap_or_default();
+        let hint = query.hint.clone().unwrap_or_default();
+        format!(": {why}. {hint}").trim_end().to_owned()
+    });
+    let start = || Some(format!("START PIPELINE {name};"));
+    let hinted = || exception?.hint.as_deref().and_then(statement_in);
     let restarts = format!("{} restarts.", found.restarts);
-    match (found.status, exception) {
-        ("failed", Some(query)) => {
-            let why = query.exception.clone().unwrap_or_default();
-            let hint = query.hint.clone().unwrap_or_default();
-            let detail = format!("failed: {why}. {hint}");
-            row("pipeline", "fail", detail.trim_end(), start)
+    let now = found.status;
+    match now {
+        // What it failed of is there still: only what the error itself names leads on.
+        "failed" => row(
+            "pipeline",
+            "fail",
+            format!("{now}{why}"),
+            hinted().or_else(start),
+        ),
+        "stopped" => row("pipeline", "warn", now, start()),
+        "stalled" if exception.is_none() => {
+            let detail = format!("{now}: no sign of life while data waits. {restarts}");
+            row("pipeline", "fail", detail, start())
         }
-        ("failed", None) => row("pipeline", "fail", "failed", start),
-        ("stopped", _) => row("pipeline", "warn", "stopped", start),
-        ("stalled", _) => {
-            let detail = format!("stalled: no sign of life while data waits. {restarts}");
-            row("pipeline", "fail", detail, start)
-        }
-        (now, Some(query)) => {
-            let why = query.exception.clone().unwrap_or_default();
+        _ if exception.is_some() => {
+            let status = if now == "stalled" { "fail" } else { "warn" };
             row(
                 "pipeline",
-                "warn",
-                format!("{now}: {why}. {restarts}"),
-                None,
+                status,
+                format!("{now}{why} {restarts}"),
+                hinted(),
             )
         }
-        (now, None) => row("pipeline", "ok", format!("{now}. {restarts}"), None),
+        _ => row("pipeline", "ok", format!("{now}. {restarts}"), None),
     }
 }
 
@@ -115,16 +124,16 @@ fn checkpoint_row(checkpoint: Result<&CheckpointDiagnosis, &Error>) -> Advice {
     let diagnosis = match checkpoint {
         Ok(diagnosis) => diagnosis,
         Err(error) => {
-            let hint = error.hint_text().map(str::to_owned);
-            return row("checkpoint", "fail", error.primary(), hint);
+            let statement = error.hint_text().and_then(statement_in);
+            return row("checkpoint", "fail", error.primary(), statement);
         }
     };
-    let parts = diagnosis.parts.iter().filter(|part| part.part != "sources");
     let mut worst = row("checkpoint", "ok", "All parts are sound.", None);
-    for part in parts {
+    for part in &diagnosis.parts {
         let status = match part.status {
             "damaged" | "missing" | "foreign" => "fail",
-            "warning" => "warn",
+            // What a source says of itself is not the checkpoint's.
+            "warning" if part.part != "sources" => "warn",
             _ => "ok",
         };
         let is_worse = (status == "fail" && worst.status != "fail")
@@ -137,16 +146,27 @@ fn checkpoint_row(checkpoint: Result<&CheckpointDiagnosis, &Error>) -> Advice {
     worst
 }
 
-fn sources(status: &EngineStatus, pipeline: &str) -> Advice {
+/// A source that does not answer, or that has lost what comes next.
+fn sources(
+    status: &EngineStatus,
+    pipeline: &str,
+    checkpoint: Result<&CheckpointDiagnosis, &Error>,
+) -> Advice {
     let mut all = status.sources.iter().filter(|s| s.pipeline == pipeline);
     let count = all.clone().count();
-    match all.find(|source| source.last_error.is_some()) {
-        Some(source) => {
+    let asked = checkpoint.ok().and_then(|diagnosis| {
+        let mut parts = diagnosis.parts.iter();
+        parts.find(|part| part.part == "sources" && part.status == "warning")
+    });
+    let statement = asked.and_then(|part| part.repair.clone());
+    match (all.find(|source| source.last_error.is_some()), asked) {
+        (Some(source), _) => {
             let why = source.last_error.clone().unwrap_or_default();
             let detail = format!("{} ({}): {why}", source.source_name, source.description);
-            row("sources", "fail", detail, None)
+            row("sources", "fail", detail, statement)
         }
-        None => row("sources", "ok", format!("{count} sources answer."), None),
+        (None, Some(part)) => row("sources", "warn", part.detail.clone(), statement),
+        (None, None) => row("sources", "ok", format!("{count} sources answer."), None),
     }
 }
 
@@ -191,10 +211,13 @@ fn sinks(status: &EngineStatus, pipeline: &str) -> Advice {
 }
 
 /// What `CHECK` looks at.
+#[derive(Clone, Copy)]
 pub(super) struct CheckFacts<'a> {
     pub pipeline: &'a str,
     pub status: &'a EngineStatus,
     pub options: &'a Options,
+    /// The streams that it reads.
+    pub streams: &'a [String],
     /// Of the newest batches of its views.
     pub metrics: &'a [MetricsRow],
 }
@@ -284,25 +307,25 @@ fn batch_size_limit(facts: &CheckFacts<'_>) -> Advice {
     }
 }
 
-/// State that something bounds.
+/// State that time bounds. Of rows that come from tables alone it is bounded by the tables.
 fn watermark(facts: &CheckFacts<'_>) -> Advice {
     let mine = facts.status.state_operators.iter();
     let unbounded: Vec<&str> = mine
-        .filter(|o| o.pipeline == facts.pipeline && o.retention.is_empty())
+        .filter(|o| o.pipeline == facts.pipeline && o.bound == Some(StateBound::Input))
         .map(|o| o.operator_name.as_str())
         .collect();
-    match unbounded.is_empty() {
-        true => row(
-            "watermark",
-            "ok",
-            "A watermark bounds all state, or there is none.",
-            None,
-        ),
-        false => {
-            let detail = format!("State is kept without end by {}.", unbounded.join(", "));
-            row("watermark", "warn", detail, None)
-        }
+    if facts.streams.is_empty() || unbounded.is_empty() {
+        let detail = "Time bounds all state that streams fill, or there is none.";
+        return row("watermark", "ok", detail, None);
     }
+    let detail = format!(
+        "State is kept as long as the rows of {}, which nobody deletes: {}.",
+        facts.streams.join(", "),
+        unbounded.join(", ")
+    );
+    let stream = quote_identifier(&facts.streams[0]);
+    let statement = format!("SUGGEST WATERMARK FOR {stream};");
+    row("watermark", "warn", detail, Some(statement))
 }
 
 /// Room for twice the rows that came.
@@ -358,7 +381,7 @@ fn checkpoint_location(facts: &CheckFacts<'_>) -> Advice {
 mod tests {
     use super::*;
     use crate::checkpoint::recovery::PartReport;
-    use crate::engine::status::{PipelineStatus, QueryStatus, SourceStatus};
+    use crate::engine::status::{PipelineStatus, QueryStatus, SourceStatus, StateOperatorStatus};
 
     fn status(of: &'static str) -> EngineStatus {
         EngineStatus {
@@ -406,9 +429,14 @@ mod tests {
         let failed = verdict(&status("failed"), &checkpoint("damaged"));
         assert_eq!(failed.statement.as_deref(), Some("REPAIR CHECKPOINT OF p;"));
         assert_eq!(failed.status, "fail");
+        // What it failed of is still there: the error's own statement leads on, another start does not.
         let failed = verdict(&status("failed"), &sound);
-        assert_eq!(failed.statement.as_deref(), Some("START PIPELINE p;"));
+        assert_eq!(failed.statement.as_deref(), Some("REPAIR CHECKPOINT OF p;"));
         assert!(failed.detail.contains("boom"), "{failed:?}");
+        let mut unhinted = status("failed");
+        unhinted.queries[0].hint = Some("Create the topic.".into());
+        let failed = verdict(&unhinted, &sound);
+        assert_eq!(failed.statement.as_deref(), Some("START PIPELINE p;"));
         let mut away = status("waiting for source");
         away.sources[0].last_error = Some("connection refused".into());
         let away = verdict(&away, &sound);
@@ -424,7 +452,16 @@ mod tests {
 
     #[test]
     fn the_checklist_has_evidence_and_a_statement_for_what_is_amiss() {
-        let status = status("running");
+        let mut status = status("running");
+        let operator = |name: &str, bound| StateOperatorStatus {
+            pipeline: "p".into(),
+            operator_name: name.into(),
+            retention: "in words".into(),
+            bound: Some(bound),
+            ..StateOperatorStatus::default()
+        };
+        let freed = operator("window", StateBound::Time);
+        status.state_operators.push(freed);
         let metrics: Vec<MetricsRow> = (0..4)
             .map(|batch_id| MetricsRow {
                 batch_id,
@@ -439,6 +476,7 @@ mod tests {
             pipeline: "p",
             status: &status,
             options: &Options::default(),
+            streams: &["s".to_owned()],
             metrics: &metrics,
         };
         let rows = check(&facts);
@@ -450,6 +488,26 @@ mod tests {
         assert_eq!(of("headroom").status, "warn");
         assert_eq!(of("checkpoint location").status, "warn");
         assert_eq!(of("batch size limit").status, "warn");
+        assert_eq!(of("watermark").status, "ok");
+        let mut kept = status.clone();
+        let groups = operator("groups", StateBound::Input);
+        kept.state_operators.push(groups);
+        let of_tables = CheckFacts {
+            streams: &[],
+            status: &kept,
+            ..facts
+        };
+        let watermark = |facts: &CheckFacts<'_>| watermark(facts);
+        assert_eq!(watermark(&of_tables).status, "ok");
+        let warned = watermark(&CheckFacts {
+            status: &kept,
+            ..facts
+        });
+        assert_eq!(warned.status, "warn");
+        assert!(
+            warned.detail.contains("groups") && !warned.detail.contains("window"),
+            "{warned:?}"
+        );
         for statement in rows.iter().filter_map(|row| row.statement.as_deref()) {
             crate::sql::parse(statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
         }

@@ -31,6 +31,7 @@ mod subscribe;
 #[cfg(test)]
 mod tests;
 pub(crate) mod threads;
+mod trials;
 mod versions;
 mod work;
 

@@ -13,12 +13,18 @@ use serde_json::json;
 use super::rowset::one_batch;
 use super::work::record_event;
 use super::{Session, StatementResult, advice};
+use crate::catalog::definition::Definition;
+use crate::catalog::history::HistoryFilter;
 use crate::catalog::snapshot::pipeline_of;
+use crate::checkpoint::recovery::PartReport;
+use crate::engine::CheckpointDiagnosis;
 use crate::engine::recovery::{Recovered, Recovery};
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::names::quote_identifier;
+use crate::sql::names::{quote_identifier, quote_literal};
 use crate::sql::recovery::RecoveryStatement;
-use crate::sql::statement::ObjectKind;
+
+/// Newest backups that are looked at for one that opens.
+const BACKUPS_TRIED: usize = 3;
 
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,35 +111,29 @@ impl Session {
             RecoveryStatement::DiagnoseCheckpoint { name, as_json } => {
                 self.diagnose_checkpoint(name, *as_json).await?
             }
-            RecoveryStatement::RepairCheckpoint { name, dry_run } => {
-                let work = Recovery::Repair { dry_run: *dry_run };
+            RecoveryStatement::RepairCheckpoint { name, .. }
+            | RecoveryStatement::ResetCheckpoint { name, .. }
+            | RecoveryStatement::RebuildState { name }
+            | RecoveryStatement::RestoreCheckpoint { name, .. }
+            | RecoveryStatement::Rewind { name, .. } => {
+                let work = Recovery::of(statement);
+                let work = work.ok_or_else(|| Error::internal("a statement without work"))?;
                 self.carry_out(name, work).await?
             }
-            RecoveryStatement::ResetCheckpoint { name, from } => {
-                self.carry_out(name, Recovery::Reset(from.clone())).await?
+            RecoveryStatement::RunDrill { name, faults } => {
+                self.run_drills(name, faults.as_deref()).await?
             }
-            RecoveryStatement::RebuildState { name } => {
-                self.carry_out(name, Recovery::RebuildState).await?
-            }
-            RecoveryStatement::RestoreCheckpoint {
-                name,
-                from,
-                batch_id,
-            } => {
-                let (from, batch_id) = (from.clone(), *batch_id);
-                self.carry_out(name, Recovery::Restore { from, batch_id })
-                    .await?
-            }
-            RecoveryStatement::Rewind { name, to } => {
-                self.carry_out(name, Recovery::Rewind(*to)).await?
-            }
+            RecoveryStatement::TestSource { name } => self.test_source(name).await?,
+            RecoveryStatement::TestSink { name } => self.test_sink(name).await?,
+            RecoveryStatement::SuggestWatermark { name } => self.suggest_watermark(name).await?,
             RecoveryStatement::BackupCheckpoint { name, to } => {
                 self.back_up(name, to.as_deref()).await?
             }
-            RecoveryStatement::Verify { name } => self.verify(name).await?,
+            RecoveryStatement::BackupDatabase { to } => self.back_up_database(to).await?,
+            RecoveryStatement::Verify { name, sample } => self.verify(name, *sample).await?,
             RecoveryStatement::Diagnose { name } => {
                 let pipeline = self.pipeline_of_any(name)?;
-                let diagnosis = self.parts.engine().diagnose_checkpoint(&pipeline).await;
+                let diagnosis = self.diagnosis_of(&pipeline).await;
                 let status = self.parts.engine().status();
                 advice_rows(advice::diagnose(&status, &pipeline, diagnosis.as_ref()))
             }
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// The pipeline of that name, or that of the view or sink of that name.
-    fn pipeline_of_any(&self, name: &str) -> Result<String> {
+    pub(super) fn pipeline_of_any(&self, name: &str) -> Result<String> {
         let snapshot = self.definitions();
         if snapshot.pipeline(name).is_some() {
             return Ok(name.to_owned());
@@ -170,9 +170,58 @@ impl Session {
         }
     }
 
+    /// A new beginning gives up what a backup has: where one would open, it is named instead.
+    async fn diagnosis_of(&self, pipeline: &str) -> Result<CheckpointDiagnosis> {
+        let engine = self.parts.engine();
+        let mut diagnosis = engine.diagnose_checkpoint(pipeline).await?;
+        let begins_anew = |part: &PartReport| {
+            let repair = part.repair.as_deref();
+            repair.is_some_and(|repair| repair.starts_with("RESET CHECKPOINT"))
+        };
+        if !diagnosis.parts.iter().any(begins_anew) {
+            return Ok(diagnosis);
+        }
+        let Some(location) = self.newest_backup(pipeline).await? else {
+            return Ok(diagnosis);
+        };
+        let restore = format!(
+            "RESTORE CHECKPOINT OF {} FROM {};",
+            quote_identifier(pipeline),
+            quote_literal(&location)
+        );
+        for part in diagnosis.parts.iter_mut().filter(|part| begins_anew(part)) {
+            part.repair = Some(restore.clone());
+        }
+        Ok(diagnosis)
+    }
+
+    /// The newest backup of a pipeline that would open.
+    async fn newest_backup(&self, pipeline: &str) -> Result<Option<String>> {
+        let filter = HistoryFilter {
+            name: Some(pipeline.to_owned()),
+            limit: None,
+        };
+        let events = self.parts.history.events(&filter)?;
+        let backups = events
+            .iter()
+            .rev()
+            .filter(|event| event.kind == "backed up");
+        for event in backups.take(BACKUPS_TRIED) {
+            let Some(location) = event.detail.get("location").and_then(|l| l.as_str()) else {
+                continue;
+            };
+            let usable = self.parts.engine().usable_batch(pipeline, location).await;
+            // One that cannot be read is as good as none.
+            if matches!(usable, Ok(Some(_))) {
+                return Ok(Some(location.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
     async fn diagnose_checkpoint(&self, name: &str, as_json: bool) -> Result<Vec<Vec<Cell>>> {
         let pipeline = self.pipeline_of_any(name)?;
-        let diagnosis = self.parts.engine().diagnose_checkpoint(&pipeline).await?;
+        let diagnosis = self.diagnosis_of(&pipeline).await?;
         if as_json {
             return Ok(vec![vec![diagnosis.guide.to_string().into()]]);
         }
@@ -199,6 +248,17 @@ impl Session {
                 .into_iter()
                 .map(|step| vec![step.step.into(), step.object.into(), step.detail.into()])
                 .collect(),
+            Recovered::Findings(findings, _) if findings.is_empty() => {
+                let text = "Nothing is wrong with the checkpoint.";
+                let action = "There is nothing to repair.";
+                vec![vec![
+                    "checkpoint".into(),
+                    text.into(),
+                    action.into(),
+                    "ok".into(),
+                    None::<String>.into(),
+                ]]
+            }
             Recovered::Findings(findings, archive) => findings
                 .into_iter()
                 .map(|mut finding| {
@@ -248,38 +308,29 @@ impl Session {
         ]])
     }
 
-    async fn verify(&self, name: &str) -> Result<Vec<Vec<Cell>>> {
-        self.definitions()
-            .require(ObjectKind::MaterializedView, name)?;
-        let found = self.parts.engine().verify(name).await?;
-        let is_equal = found.missing_rows + found.unexpected_rows == 0;
-        let how = match found.is_exact {
-            true => "Every batch ran again.",
-            false => "The sources were read as one batch: the offset log does not reach back.",
-        };
-        let mut detail = vec![how.to_owned()];
-        detail.extend(found.examples);
-        let rebuild = format!("REBUILD STATE OF {};", quote_identifier(&found.pipeline));
-        record_event(
-            &self.parts,
-            "verified",
-            name,
-            json!({
-                "batch_id": found.batch_id,
-                "missing_rows": found.missing_rows,
-                "unexpected_rows": found.unexpected_rows,
-            }),
-        );
-        Ok(vec![vec![
-            name.into(),
-            if is_equal { "equal" } else { "differs" }.into(),
-            found.batch_id.into(),
-            found.rows.into(),
-            found.missing_rows.into(),
-            found.unexpected_rows.into(),
-            detail.join(" ").into(),
-            (!is_equal).then_some(rebuild).into(),
-        ]])
+    /// Definitions, rows and checkpoints, as of one instant.
+    async fn back_up_database(&self, to: &str) -> Result<Vec<Vec<Cell>>> {
+        let backup = crate::database::backup::back_up(&self.parts, to).await?;
+        let (files, bytes) = backup.size();
+        let detail = json!({ "location": to, "files": files, "bytes": bytes });
+        record_event(&self.parts, "database backed up", "database", detail);
+        let mut rows = vec![vec![
+            "catalog and log".into(),
+            to.into(),
+            None::<u64>.into(),
+            bytes.into(),
+            files.into(),
+        ]];
+        rows.extend(backup.checkpoints.into_iter().map(|checkpoint| {
+            vec![
+                "checkpoint".into(),
+                checkpoint.pipeline.into(),
+                checkpoint.batch_id.into(),
+                checkpoint.bytes.into(),
+                checkpoint.files.into(),
+            ]
+        }));
+        Ok(rows)
     }
 
     /// The checklist over the pipeline's figures and those of its newest batches.
@@ -288,17 +339,27 @@ impl Session {
         let status = self.parts.engine().status();
         let mut metrics = Vec::new();
         for query in status.queries.iter().filter(|q| q.pipeline == pipeline) {
-            let filter = crate::catalog::history::HistoryFilter {
+            let filter = HistoryFilter {
                 name: Some(query.stream_name.clone()),
                 limit: Some(advice::BATCHES),
             };
             metrics.extend(self.parts.history.metrics(&filter)?);
         }
         let options = snapshot.pipeline(pipeline).map(|p| p.options.clone());
+        let mine = status.sources.iter().filter(|s| s.pipeline == pipeline);
+        let is_stream = |name: &String| {
+            let object = snapshot.object(name);
+            object.is_some_and(|object| matches!(object.definition, Definition::Stream(_)))
+        };
+        let streams: Vec<String> = mine
+            .map(|s| s.source_name.clone())
+            .filter(is_stream)
+            .collect();
         let facts = advice::CheckFacts {
             pipeline,
             status: &status,
             options: &options.unwrap_or_default(),
+            streams: &streams,
             metrics: &metrics,
         };
         Ok(advice::check(&facts))

@@ -18,6 +18,7 @@ mod distinct_on;
 mod empty_subqueries;
 pub mod functions;
 pub mod guards;
+pub mod hints;
 pub mod interval;
 pub mod names;
 mod numeric_floats;

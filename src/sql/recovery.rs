@@ -39,6 +39,11 @@ pub enum RecoveryStatement {
         /// `None`: below the data directory
         to: Option<String>,
     },
+    /// `BACKUP DATABASE TO 'location'`
+    BackupDatabase {
+        /// an empty folder or prefix
+        to: String,
+    },
     /// `RESTORE CHECKPOINT OF name FROM 'location' [AT BATCH n]`
     RestoreCheckpoint {
         /// name
@@ -55,9 +60,33 @@ pub enum RecoveryStatement {
         /// where to
         to: RewindTo,
     },
-    /// `VERIFY MATERIALIZED VIEW v`
+    /// `VERIFY MATERIALIZED VIEW v [SAMPLE n]`
     Verify {
         /// name
+        name: String,
+        /// compare about so many rows; `None`: all
+        sample: Option<u64>,
+    },
+    /// `RUN RECOVERY DRILL ON name [WITH (fault = '…')]`
+    RunDrill {
+        /// name
+        name: String,
+        /// names of faults with commas between; `None`: all
+        faults: Option<String>,
+    },
+    /// `TEST SOURCE s`
+    TestSource {
+        /// stream
+        name: String,
+    },
+    /// `TEST SINK k`
+    TestSink {
+        /// sink
+        name: String,
+    },
+    /// `SUGGEST WATERMARK FOR s`
+    SuggestWatermark {
+        /// stream
         name: String,
     },
     /// `DIAGNOSE name`
@@ -81,9 +110,14 @@ impl RecoveryStatement {
             Self::ResetCheckpoint { .. } => "RESET CHECKPOINT",
             Self::RebuildState { .. } => "REBUILD STATE",
             Self::BackupCheckpoint { .. } => "BACKUP CHECKPOINT",
+            Self::BackupDatabase { .. } => "BACKUP DATABASE",
             Self::RestoreCheckpoint { .. } => "RESTORE CHECKPOINT",
             Self::Rewind { .. } => "REWIND",
             Self::Verify { .. } => "VERIFY MATERIALIZED VIEW",
+            Self::RunDrill { .. } => "RUN RECOVERY DRILL",
+            Self::TestSource { .. } => "TEST SOURCE",
+            Self::TestSink { .. } => "TEST SINK",
+            Self::SuggestWatermark { .. } => "SUGGEST WATERMARK",
             Self::Diagnose { .. } => "DIAGNOSE",
             Self::Check { .. } => "CHECK",
         }
@@ -99,7 +133,12 @@ impl RecoveryStatement {
             | Self::Rewind { .. } => true,
             Self::DiagnoseCheckpoint { .. }
             | Self::BackupCheckpoint { .. }
+            | Self::BackupDatabase { .. }
             | Self::Verify { .. }
+            | Self::RunDrill { .. }
+            | Self::TestSource { .. }
+            | Self::TestSink { .. }
+            | Self::SuggestWatermark { .. }
             | Self::Diagnose { .. }
             | Self::Check { .. } => false,
         }
@@ -137,6 +176,13 @@ impl RecoveryStatement {
                 ("files", true),
                 ("checksum", false),
             ],
+            Self::BackupDatabase { .. } => &[
+                ("part", false),
+                ("name", false),
+                ("batch_id", true),
+                ("bytes", true),
+                ("files", true),
+            ],
             Self::Verify { .. } => &[
                 ("view", false),
                 ("status", false),
@@ -144,8 +190,35 @@ impl RecoveryStatement {
                 ("rows", true),
                 ("missing_rows", true),
                 ("unexpected_rows", true),
+                ("method", false),
                 ("detail", false),
                 ("repair", false),
+            ],
+            Self::RunDrill { .. } => &[
+                ("id", false),
+                ("fault", false),
+                ("verdict", false),
+                ("batch_id", true),
+                ("statements", false),
+                ("duration_ms", true),
+                ("rows", true),
+                ("missing_rows", true),
+                ("unexpected_rows", true),
+                ("detail", false),
+            ],
+            Self::TestSource { .. } | Self::TestSink { .. } => &[
+                ("check", false),
+                ("status", false),
+                ("detail", false),
+                ("duration_ms", true),
+                ("statement", false),
+            ],
+            Self::SuggestWatermark { .. } => &[
+                ("percent_in_time", false),
+                ("delay", false),
+                ("late_rows", true),
+                ("rows_in_delay", true),
+                ("statement", false),
             ],
             Self::Diagnose { .. } | Self::Check { .. } => &[
                 ("check", false),

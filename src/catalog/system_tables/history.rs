@@ -218,22 +218,48 @@ pub(super) fn expectations_log(
         .finish()
 }
 
+/// A text of an event's detail.
+fn text_of<'a>(event: &'a EventRow, name: &str) -> Option<&'a str> {
+    event.detail.get(name)?.as_str()
+}
+
+/// A number of an event's detail.
+fn count_of(event: &EventRow, name: &str) -> Option<u64> {
+    event.detail.get(name)?.as_u64()
+}
+
 /// Backups are told by their events.
 pub(super) fn backups(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
     let mut events: Vec<EventRow> = read(facts, |h| h.events(filter))?;
     events.retain(|event| event.kind == "backed up");
-    fn text<'a>(event: &'a EventRow, name: &str) -> Option<&'a str> {
-        event.detail.get(name)?.as_str()
-    }
-    let count = |event: &EventRow, name: &str| event.detail.get(name)?.as_u64();
     Columns::of(&events)
-        .text("id", |e| text(e, "id"))
+        .text("id", |e| text_of(e, "id"))
         .text("pipeline", |e| e.object_name.as_str())
         .time("backed_up_at", |e| e.event_at)
-        .text("location", |e| text(e, "location"))
-        .count("batch_id", move |e| count(e, "batch_id"))
-        .count("bytes", move |e| count(e, "bytes"))
-        .count("files", move |e| count(e, "files"))
-        .text("checksum", |e| text(e, "checksum"))
+        .text("location", |e| text_of(e, "location"))
+        .count("batch_id", |e| count_of(e, "batch_id"))
+        .count("bytes", |e| count_of(e, "bytes"))
+        .count("files", |e| count_of(e, "files"))
+        .text("checksum", |e| text_of(e, "checksum"))
+        .finish()
+}
+
+/// So are drills.
+pub(super) fn drills(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
+    let mut events: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    events.retain(|event| event.kind == "drilled");
+    Columns::of(&events)
+        .text("id", |e| text_of(e, "id"))
+        .text("pipeline", |e| e.object_name.as_str())
+        .time("drilled_at", |e| e.event_at)
+        .text("fault", |e| text_of(e, "fault"))
+        .text("verdict", |e| text_of(e, "verdict"))
+        .count("batch_id", |e| count_of(e, "batch_id"))
+        .text("statements", |e| text_of(e, "statements"))
+        .count("duration_ms", |e| count_of(e, "duration_ms"))
+        .count("rows", |e| count_of(e, "rows"))
+        .count("missing_rows", |e| count_of(e, "missing_rows"))
+        .count("unexpected_rows", |e| count_of(e, "unexpected_rows"))
+        .text("detail", |e| text_of(e, "detail"))
         .finish()
 }

@@ -73,6 +73,11 @@ const TABLES: &[Definition] = &[
         build: history::backups,
     },
     Definition {
+        name: "streaming_recovery_drills",
+        name_column: "pipeline",
+        build: history::drills,
+    },
+    Definition {
         name: "streaming_dead_letters",
         name_column: "stream_name",
         build: history::dead_letters,

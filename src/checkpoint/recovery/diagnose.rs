@@ -2,11 +2,15 @@
 //!
 //! Pure functions of a survey. Which statement helps is what opening itself would name.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
+use super::plan::{Finding, Hand, plan, refusal};
+use super::statement::mending_statement;
 use super::survey::{Depth, Entry, Survey};
 use crate::checkpoint::decide::{Decision, MetadataFact, Stop};
-use crate::sql::names::{quote_identifier, quote_literal};
+use crate::sql::names::quote_identifier;
 
 /// A row of `DIAGNOSE CHECKPOINT`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,31 +31,6 @@ pub struct PartReport {
     pub repair: Option<String>,
 }
 
-/// The statement that mends what made a pipeline stop.
-pub fn mending_statement(stop: &Stop, pipeline: &str, location: &str) -> String {
-    let name = quote_identifier(pipeline);
-    match stop {
-        Stop::Older {
-            newest_batch: Some(newest),
-            ..
-        } => format!(
-            "RESTORE CHECKPOINT OF {name} FROM {} AT BATCH {newest};",
-            quote_literal(location)
-        ),
-        Stop::Missing { .. } | Stop::Older { .. } => format!("RESET CHECKPOINT OF {name};"),
-        Stop::Foreign { .. } => {
-            let own = quote_literal(&format!("{location}.new"));
-            format!("ALTER PIPELINE {name} SET (checkpoint_location = {own});")
-        }
-        Stop::NewerFormat(_) => String::new(),
-        Stop::MetadataMissing
-        | Stop::MetadataDamaged(_)
-        | Stop::OffsetsDamaged { .. }
-        | Stop::CommitsLost { .. } => format!("REPAIR CHECKPOINT OF {name};"),
-        Stop::StateLost { .. } => format!("REBUILD STATE OF {name};"),
-    }
-}
-
 /// The part that a stop is about.
 fn part_of(stop: &Stop) -> &'static str {
     match stop {
@@ -66,48 +45,79 @@ fn part_of(stop: &Stop) -> &'static str {
     }
 }
 
-/// The rows, one per part; the engine adds what the sources themselves say.
+/// The rows, one per part; the engine adds what the sources themselves say. What is wrong and what
+/// mends it is what `REPAIR` finds: so a statement that is named is one that does something.
 pub fn diagnose(survey: &Survey, depth: Depth, now_us: i64) -> Vec<PartReport> {
     let mut parts = vec![
         metadata(survey),
-        offsets(survey),
+        log_part("offsets", survey, &survey.offsets),
         commits(survey),
         state(survey, depth),
         sources(survey),
         lease(survey, now_us),
         disk(survey),
     ];
-    match survey.verdict() {
-        Decision::Stop(stop) => {
-            let statement =
-                mending_statement(&stop, &survey.identity.pipeline_name, &survey.location);
-            let error = stop.to_error(&survey.identity.pipeline_name, &survey.location);
-            if matches!(stop, Stop::Foreign { .. } | Stop::NewerFormat(_)) {
-                // Nothing of it may be touched.
-                parts.iter_mut().for_each(|part| part.repair = None);
-            }
-            if let Some(part) = parts.iter_mut().find(|part| part.part == part_of(&stop)) {
-                if matches!(part.status, "ok" | "empty" | "warning") {
-                    part.status = "damaged";
-                }
-                add(&mut part.detail, &format!("{}.", upper(error.primary())));
-                part.repair = Some(statement).filter(|statement| !statement.is_empty());
-            }
-        }
-        Decision::Resume(plan) => {
-            let newest = survey.newest_commit().map(|commit| commit.entry.batch_id);
-            if plan.start < newest
-                && let Some(part) = parts.iter_mut().find(|part| part.part == "state")
-            {
-                add(
-                    &mut part.detail,
-                    &format!("{} batches run again at the next start.", plan.replay.len()),
-                );
-            }
-        }
-        Decision::Fresh | Decision::Read(_) => {}
+    if let Some(stop) = refusal(survey) {
+        // Nothing of it may be touched.
+        tell_stop(survey, &stop, &mut parts);
+        return parts;
+    }
+    let hand = Hand { epoch: 0, now_us };
+    let findings = plan(survey, hand).unwrap_or_default();
+    let stops = matches!(survey.verdict(), Decision::Stop(_));
+    for part in &mut parts {
+        let mine: Vec<&Finding> = findings.iter().filter(|f| f.part == part.part).collect();
+        tell_findings(survey, part, &mine, stops);
+    }
+    if let Decision::Stop(stop) = survey.verdict()
+        && let Some(part) = parts.iter_mut().find(|part| part.part == part_of(&stop))
+        && part.repair.is_none()
+    {
+        tell_stop(survey, &stop, &mut parts);
     }
     parts
+}
+
+/// The stop that opening would make, in the row that it is about.
+fn tell_stop(survey: &Survey, stop: &Stop, parts: &mut [PartReport]) {
+    let Some(part) = parts.iter_mut().find(|part| part.part == part_of(stop)) else {
+        return;
+    };
+    if matches!(part.status, "ok" | "empty" | "warning") {
+        part.status = "damaged";
+    }
+    let error = stop.to_error(&survey.identity.pipeline_name, &survey.location);
+    add(&mut part.detail, &format!("{}.", upper(error.primary())));
+    let statement = mending_statement(stop, survey);
+    part.repair = Some(statement).filter(|statement| !statement.is_empty());
+}
+
+/// What `REPAIR` finds in a part, each with what becomes of it; at most a few.
+fn tell_findings(survey: &Survey, part: &mut PartReport, findings: &[&Finding], stops: bool) {
+    const TOLD: usize = 5;
+    for finding in findings.iter().take(TOLD) {
+        let text = format!("{} {}", finding.finding, finding.action);
+        add(&mut part.detail, &text);
+    }
+    if let Some(more) = findings.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        add(&mut part.detail, &format!("And {more} more."));
+    }
+    if findings.iter().any(|finding| finding.mend.is_some()) {
+        let name = quote_identifier(&survey.identity.pipeline_name);
+        part.repair = Some(format!("REPAIR CHECKPOINT OF {name};"));
+    } else {
+        part.repair = findings.iter().find_map(|f| f.statement.clone());
+    }
+    let is_harmless = part.repair.is_none();
+    part.status = match part.status {
+        "ok" | "empty" if !findings.is_empty() && is_harmless => "warning",
+        "damaged" | "missing" if !findings.is_empty() && is_harmless => "warning",
+        "ok" | "empty" | "warning" if findings.iter().any(|f| f.statement.is_some()) => "damaged",
+        // Where the pipeline stops, what REPAIR mends comes before what it does not.
+        "ok" | "empty" | "warning" if !is_harmless && stops => "damaged",
+        "ok" if !is_harmless => "warning",
+        status => status,
+    };
 }
 
 fn add(detail: &mut String, sentence: &str) {
@@ -122,11 +132,6 @@ fn upper(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().chain(letters).collect()
     })
-}
-
-fn repair(survey: &Survey) -> Option<String> {
-    let name = quote_identifier(&survey.identity.pipeline_name);
-    Some(format!("REPAIR CHECKPOINT OF {name};"))
 }
 
 fn metadata(survey: &Survey) -> PartReport {
@@ -145,7 +150,7 @@ fn metadata(survey: &Survey) -> PartReport {
                 metadata.id, metadata.format_version
             ),
         ),
-        MetadataFact::Unreadable(why) => ("damaged", format!("{}.", upper(&why.to_string()))),
+        MetadataFact::Unreadable(_) => ("damaged", String::new()),
         MetadataFact::Missing if survey.newest_batch().is_none() => {
             ("empty", "No batch ever ran.".to_owned())
         }
@@ -160,69 +165,32 @@ fn metadata(survey: &Survey) -> PartReport {
     }
 }
 
-/// Batches of damaged entries, as a sentence each; at most a few.
-fn damages<'a, T: 'a>(entries: impl Iterator<Item = (String, &'a Entry<T>)>) -> Vec<String> {
-    const TOLD: usize = 5;
-    let all: Vec<String> = entries
-        .filter_map(|(name, entry)| Some(format!("{name}: {}.", entry.damage()?)))
-        .collect();
-    let more = all.len().saturating_sub(TOLD);
-    let mut told: Vec<String> = all.into_iter().take(TOLD).collect();
-    if more > 0 {
-        told.push(format!("And {more} more."));
-    }
-    told
-}
-
-/// Batches between the first and the last that are not there, as ranges.
-fn gaps<T>(entries: &std::collections::BTreeMap<u64, T>) -> Vec<String> {
-    let batches: Vec<u64> = entries.keys().copied().collect();
-    batches
-        .windows(2)
-        .filter(|pair| pair[1] > pair[0] + 1)
-        .map(|pair| match (pair[0] + 1, pair[1] - 1) {
-            (first, last) if first == last => format!("Batch {first} is missing."),
-            (first, last) => format!("Batches {first} to {last} are missing."),
-        })
-        .collect()
-}
-
 fn log_part<T>(
     part: &'static str,
     survey: &Survey,
-    entries: &std::collections::BTreeMap<u64, Entry<T>>,
+    entries: &BTreeMap<u64, Entry<T>>,
 ) -> PartReport {
-    let damaged = damages(
-        entries
-            .iter()
-            .map(|(batch_id, entry)| (format!("{part}/{batch_id}"), entry)),
-    );
-    let gaps = gaps(entries);
-    let status = match (entries.is_empty(), damaged.is_empty(), gaps.is_empty()) {
-        (true, _, _) if survey.newest_batch().is_none() => "empty",
-        (true, _, _) => "missing",
-        (_, false, _) => "damaged",
-        (_, _, false) => "warning",
-        _ => "ok",
+    let first = entries.keys().next().copied();
+    let last = entries.keys().next_back().copied();
+    let is_damaged = entries.values().any(|entry| entry.damage().is_some());
+    let has_gap = first
+        .zip(last)
+        .is_some_and(|(first, last)| last - first + 1 != entries.len() as u64);
+    let status = match () {
+        () if entries.is_empty() && survey.newest_batch().is_none() => "empty",
+        () if entries.is_empty() => "missing",
+        () if is_damaged => "damaged",
+        () if has_gap => "warning",
+        () => "ok",
     };
-    let mends = matches!(status, "damaged" | "warning");
     PartReport {
         part,
         status,
         count: Some(entries.len() as u64),
-        first: entries.keys().next().copied(),
-        last: entries.keys().next_back().copied(),
-        detail: damaged
-            .into_iter()
-            .chain(gaps)
-            .collect::<Vec<_>>()
-            .join(" "),
-        repair: repair(survey).filter(|_| mends),
+        first,
+        last,
+        ..PartReport::default()
     }
-}
-
-fn offsets(survey: &Survey) -> PartReport {
-    log_part("offsets", survey, &survey.offsets)
 }
 
 fn commits(survey: &Survey) -> PartReport {
@@ -244,56 +212,29 @@ fn state(survey: &Survey, depth: Depth) -> PartReport {
     let runs = survey.named_runs();
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     let newest = survey.newest_commit();
-    let damage = newest.and_then(|commit| match survey.state_of(commit) {
-        Entry::Whole(()) => None,
-        Entry::Damaged(why) => Some(why),
-    });
+    let is_damaged = newest.is_some_and(|commit| survey.state_of(commit).damage().is_some());
     let mut detail = format!("{} runs of {bytes} bytes.", runs.len());
     if depth == Depth::Quick && survey.checked_bytes < bytes && survey.damaged_runs.is_empty() {
-        add(
-            &mut detail,
-            &format!("Checksums of {} bytes were read.", survey.checked_bytes),
-        );
-    }
-    if let Some(why) = &damage {
-        add(&mut detail, &format!("{why}."));
-    }
-    let older = damages(
-        survey
-            .manifests
-            .iter()
-            .map(|(batch_id, entry)| (format!("state/{batch_id}.manifest"), entry)),
-    );
-    if damage.is_none() {
-        for why in &older {
-            add(&mut detail, why);
-        }
+        let sentence = format!("Checksums of {} bytes were read.", survey.checked_bytes);
+        add(&mut detail, &sentence);
     }
     let is_empty = survey.manifests.is_empty() && runs.is_empty();
-    let status = match () {
-        () if damage.is_some() => "damaged",
-        () if !older.is_empty() || !survey.damaged_runs.is_empty() => "warning",
-        () if is_empty => "empty",
-        () => "ok",
-    };
     PartReport {
         part: "state",
-        status,
+        status: match () {
+            () if is_damaged => "damaged",
+            () if is_empty => "empty",
+            () => "ok",
+        },
         count: Some(runs.len() as u64),
         first: runs.iter().map(|run| run.first_batch_id).min(),
         last: runs.iter().map(|run| run.last_batch_id).max(),
         detail,
-        repair: repair(survey).filter(|_| status == "damaged"),
+        repair: None,
     }
 }
 
 fn sources(survey: &Survey) -> PartReport {
-    let damaged = damages(
-        survey
-            .sources
-            .iter()
-            .map(|(path, entry)| (path.clone(), entry)),
-    );
     let batches: Vec<u64> = survey
         .sources
         .keys()
@@ -301,12 +242,11 @@ fn sources(survey: &Survey) -> PartReport {
         .collect();
     PartReport {
         part: "sources",
-        status: if damaged.is_empty() { "ok" } else { "damaged" },
+        status: "ok",
         count: Some(survey.sources.len() as u64),
         first: batches.iter().copied().min(),
         last: batches.iter().copied().max(),
-        repair: repair(survey).filter(|_| !damaged.is_empty()),
-        detail: damaged.join(" "),
+        ..PartReport::default()
     }
 }
 
@@ -372,5 +312,51 @@ pub fn guide_json(survey: &Survey) -> Value {
         "metadata": metadata,
         "offsets": log(survey.offsets.keys().copied().collect()),
         "commits": log(survey.commits.keys().copied().collect()),
+        "state": state_json(survey),
+        "sources": sources_json(survey),
     })
+}
+
+/// Runs that the newest commit stands on.
+fn state_json(survey: &Survey) -> Value {
+    let Some(commit) = survey.newest_commit() else {
+        return match survey.newest_batch() {
+            Some(_) => json!("MISSING"),
+            None => json!({ "count": 0, "range": "empty" }),
+        };
+    };
+    if survey.state_of(commit).damage().is_some() {
+        return json!("MISSING_OR_CORRUPT");
+    }
+    let manifest = commit.state.and_then(|state| state.manifest_batch_id);
+    let manifest = manifest.and_then(|n| survey.manifests.get(&n)?.whole());
+    let runs = manifest.map_or(&[][..], |(manifest, _)| &manifest.runs);
+    let first = runs.iter().map(|run| run.first_batch_id).min();
+    let last = runs.iter().map(|run| run.last_batch_id).max();
+    let range = match first.zip(last) {
+        Some((first, last)) => format!("{first}-{last}"),
+        None => "empty".to_owned(),
+    };
+    let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
+    json!({ "count": runs.len(), "range": range, "bytes": bytes })
+}
+
+/// Where each source stands after the newest commit, and the entries of its own log, if it keeps one.
+fn sources_json(survey: &Survey) -> Value {
+    let newest = survey.newest_commit();
+    let positions = newest.into_iter().flat_map(|c| &c.entry.source_offsets);
+    let of_each = positions.map(|(source, position)| {
+        let folder = crate::checkpoint::source_log::folder_of(source);
+        let in_folder = |path: &&String| path.starts_with(&folder);
+        let entries = survey.sources.keys().filter(in_folder).count();
+        let lost = survey.lost_source_entries(&[(source, position)]);
+        let log = match (entries, lost.is_empty()) {
+            (_, false) => json!("MISSING_OR_CORRUPT"),
+            (0, true) => Value::Null,
+            (entries, true) => json!({ "count": entries }),
+        };
+        let of_source = json!({ "end_offset": position.0, "log": log });
+        (source.clone(), of_source)
+    });
+    Value::Object(of_each.collect())
 }

@@ -54,6 +54,14 @@ pub async fn copy_input(
     Ok(Ok(is_whole))
 }
 
+/// The entry of a batch after `batch_id` that only fills the views, by its path; why it cannot be, as a clause.
+pub fn filling_entry(survey: &Survey, batch_id: u64) -> Result<(String, Bytes), Unproven> {
+    let next = format!("offsets/{}", batch_id + 1);
+    let files = filling(survey, batch_id)?.into_iter();
+    let mut entry = files.filter(|(path, _)| *path == next);
+    entry.next().ok_or_else(|| format!("{next} was not made"))
+}
+
 /// The batch as one whose views are empty, and a next one that only fills them.
 fn filling(survey: &Survey, batch_id: u64) -> Result<Vec<(String, Bytes)>, Unproven> {
     let commit = survey.commits.get(&batch_id).and_then(Entry::whole);

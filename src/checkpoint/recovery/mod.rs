@@ -11,22 +11,27 @@
 //! what the same statement can be run on again. Absent: repairing anything unasked.
 
 mod apply;
+mod copies;
 mod diagnose;
 mod input;
 mod plan;
 mod rebuild;
 mod reset;
 mod rewind;
+mod source_logs;
+mod statement;
 mod survey;
 
 #[cfg(test)]
 mod tests;
 
 pub use apply::{Held, Repaired, repair};
-pub use diagnose::{PartReport, diagnose, guide_json, mending_statement};
-pub use input::copy_input;
+pub use copies::{Backup, back_up, identity_at};
+pub use diagnose::{PartReport, diagnose, guide_json};
+pub use input::{copy_input, filling_entry};
 pub use plan::{Finding, Hand, Mend, plan};
 pub use rebuild::{Rebuild, plan_rebuild};
 pub use reset::{Archived, begin_again};
 pub use rewind::{Restorable, restorable};
+pub use statement::mending_statement;
 pub use survey::{Depth, Entry, Survey};

@@ -7,6 +7,7 @@ use super::apply::Held;
 use super::rebuild::first_batch;
 use super::reset::{Archived, rank};
 use super::survey::{Entry, Survey, source_batch};
+use crate::checkpoint::decide::Decision;
 use crate::checkpoint::format::{CommitFile, Metadata};
 use crate::error::Result;
 
@@ -57,6 +58,46 @@ impl Survey {
     /// The first batch after `batch_id` up to `last` whose offset entry cannot be read.
     pub fn offset_gap(&self, batch_id: u64, last: u64) -> Option<u64> {
         (batch_id + 1..=last).find(|n| self.offsets.get(n).and_then(Entry::whole).is_none())
+    }
+
+    /// The checkpoint as it would be at `batch_id`, with nothing of later batches.
+    pub fn at(&self, batch_id: u64) -> Survey {
+        let files: BTreeSet<String> = self.files_at(batch_id).into_iter().collect();
+        let is_kept = |path: String| files.contains(&path);
+        let mut cut = self.clone();
+        cut.catalog_batch = None;
+        cut.offsets.retain(|n, _| *n <= batch_id);
+        cut.commits.retain(|n, _| is_kept(format!("commits/{n}")));
+        let manifests = &mut cut.manifests;
+        manifests.retain(|n, _| is_kept(format!("state/{n}.manifest")));
+        cut.sources.retain(|path, _| files.contains(path));
+        let files = &files;
+        cut.files
+            .retain(|path, _| files.contains(path) || !path.contains('/'));
+        cut
+    }
+
+    /// Why the checkpoint as it is at `batch_id` would not open, or could not go on; `None`: it would.
+    pub fn why_unusable_at(&self, batch_id: u64) -> Option<String> {
+        let Some(target) = restorable(self, batch_id) else {
+            return Some(format!("batch {batch_id} cannot be gone back to"));
+        };
+        let cut = self.at(batch_id);
+        match cut.verdict() {
+            Decision::Resume(_) => cut.source_log_gap(target.state_batch_id),
+            Decision::Stop(stop) => {
+                let name = &self.identity.pipeline_name;
+                let error = stop.to_error(name, &self.location);
+                Some(error.primary().to_owned())
+            }
+            Decision::Fresh | Decision::Read(_) => Some("it holds no batch".to_owned()),
+        }
+    }
+
+    /// The newest batch as of which the checkpoint would open.
+    pub fn newest_usable(&self) -> Option<u64> {
+        let mut newest_first = self.commits.keys().rev().copied();
+        newest_first.find(|&batch_id| self.why_unusable_at(batch_id).is_none())
     }
 
     /// All batches that can be gone back to.

@@ -3,14 +3,16 @@
 //! Reading needs no lease, so that it can be done beside a pipeline that runs; a file that goes
 //! while it is read (retention) counts as one that was never there.
 
+mod reading;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
-use serde::de::IgnoredAny;
 use uuid::Uuid;
 
-use crate::checkpoint::blob::BlobStore;
+use self::reading::{Content, FILES_AT_ONCE, check_runs, in_groups, is_entry, read};
+use crate::checkpoint::blob::{BlobStore, get_or_why};
 use crate::checkpoint::decide::{self, Decision, Fact, Facts, MetadataFact};
 use crate::checkpoint::format::{
     self, CommitFile, Lease, Manifest, Metadata, OffsetFile, RunInfo, Unreadable,
@@ -19,8 +21,8 @@ use crate::checkpoint::load::wrong_size;
 use crate::checkpoint::location::Identity;
 use crate::error::Result;
 
-/// Reads that go on at the same time.
-const READS_AT_ONCE: usize = 16;
+/// Reads that go on at the same time, each of several files.
+const READS_AT_ONCE: usize = 4;
 /// Bytes of runs whose checksums are read at [`Depth::Quick`].
 const QUICK_BYTES_MAX: u64 = 256 << 20;
 
@@ -83,8 +85,8 @@ pub struct Survey {
     pub damaged_runs: BTreeMap<String, String>,
     /// Bytes of runs whose checksums were read.
     pub checked_bytes: u64,
-    /// `sources/S/N`, by path.
-    pub sources: BTreeMap<String, Entry<()>>,
+    /// `sources/S/N`, by path, with the batch of the entry before it.
+    pub sources: BTreeMap<String, Entry<Option<u64>>>,
     /// `lease`.
     pub lease: Option<Entry<Lease>>,
     /// Size of every file, by path.
@@ -94,17 +96,6 @@ pub struct Survey {
     /// The newest format version found, where this build does not know it.
     pub newer_version: Option<String>,
 }
-
-/// A file and its content, as far as it could be read.
-enum Content {
-    Offsets(u64, Read<OffsetFile>),
-    Commit(u64, Read<CommitFile>),
-    Manifest(u64, Read<(Manifest, u32)>),
-    Source(String, Read<()>),
-}
-
-/// What reading gave; `None`: the file is gone.
-type Read<T> = Option<std::result::Result<(Uuid, bool, T), Unreadable>>;
 
 impl Survey {
     /// Reads a location.
@@ -138,13 +129,18 @@ impl Survey {
             newer_version: None,
         };
         survey.read_single(store).await?;
-        let paths: Vec<String> = survey.files.keys().cloned().collect();
-        let contents: Vec<Content> = futures::stream::iter(paths)
-            .map(|path| read(store, path))
+        let paths = survey.files.keys().filter(|path| is_entry(path));
+        let paths: Vec<String> = paths.cloned().collect();
+        let groups: Vec<Vec<String>> = paths
+            .chunks(FILES_AT_ONCE)
+            .map(<[String]>::to_vec)
+            .collect();
+        let contents: Vec<Vec<Content>> = futures::stream::iter(groups)
+            .map(|paths| read(store, paths))
             .buffered(READS_AT_ONCE)
-            .try_filter_map(|content| async move { Ok(content) })
             .try_collect()
             .await?;
+        let contents = contents.into_iter().flatten();
         for content in contents {
             survey.add(content);
         }
@@ -153,19 +149,25 @@ impl Survey {
     }
 
     async fn read_single(&mut self, store: &Arc<dyn BlobStore>) -> Result<()> {
-        if let Some(blob) = store.get("metadata").await? {
-            self.metadata_text = std::str::from_utf8(&blob.bytes).ok().map(str::to_owned);
-            self.metadata = match Metadata::decode(&blob.bytes) {
-                Ok(metadata) => MetadataFact::Whole(metadata),
-                Err(why) => MetadataFact::Unreadable(why),
-            };
+        match get_or_why(&**store, "metadata").await? {
+            Ok(None) => {}
+            Err(why) => self.metadata = MetadataFact::Unreadable(Unreadable::Damaged(why)),
+            Ok(Some(bytes)) => {
+                self.metadata_text = std::str::from_utf8(&bytes).ok().map(str::to_owned);
+                self.metadata = match Metadata::decode(&bytes) {
+                    Ok(metadata) => MetadataFact::Whole(metadata),
+                    Err(why) => MetadataFact::Unreadable(why),
+                };
+            }
         }
-        if let Some(blob) = store.get("lease").await? {
-            self.lease = Some(match format::decode_one(&blob.bytes) {
+        self.lease = match get_or_why(&**store, "lease").await? {
+            Ok(None) => None,
+            Err(why) => Some(Entry::Damaged(why)),
+            Ok(Some(bytes)) => Some(match format::decode_one(&bytes) {
                 Ok(lease) => Entry::Whole(lease),
                 Err(why) => Entry::Damaged(self.words(why)),
-            });
-        }
+            }),
+        };
         Ok(())
     }
 
@@ -253,9 +255,9 @@ impl Survey {
             }
         }
         self.checked_bytes = to_read.iter().map(|run| run.bytes).sum();
-        let checked: Vec<Option<(String, String)>> = futures::stream::iter(to_read)
-            .map(|run| check_run(store, run))
-            .buffered(4)
+        let checked: Vec<Vec<(String, String)>> = futures::stream::iter(in_groups(to_read))
+            .map(|runs| check_runs(store, runs))
+            .buffered(READS_AT_ONCE)
             .try_collect()
             .await?;
         self.damaged_runs.extend(checked.into_iter().flatten());
@@ -356,70 +358,8 @@ pub(super) fn batch_of(digits: &str) -> Option<u64> {
     (batch_id.to_string() == digits).then_some(batch_id)
 }
 
-/// Reads a file that holds an entry; `None` for one that holds none.
-async fn read(store: &Arc<dyn BlobStore>, path: String) -> Result<Option<Content>> {
-    let numbered = |folder: &str| path.strip_prefix(folder).and_then(batch_of);
-    let manifest = path
-        .strip_prefix("state/")
-        .and_then(|file| file.strip_suffix(".manifest"))
-        .and_then(batch_of);
-    let bytes = async || {
-        let blob = store.get(&path).await?;
-        Ok::<_, crate::error::Error>(blob.map(|blob| blob.bytes))
-    };
-    Ok(if let Some(batch_id) = numbered("offsets/") {
-        let read = bytes().await?.map(|bytes| {
-            let file = OffsetFile::decode(&bytes)?;
-            Ok((file.pipeline_id, file.entry.batch_id == batch_id, file))
-        });
-        Some(Content::Offsets(batch_id, read))
-    } else if let Some(batch_id) = numbered("commits/") {
-        let read = bytes().await?.map(|bytes| {
-            let file: CommitFile = format::decode_one(&bytes)?;
-            Ok((file.pipeline_id, file.entry.batch_id == batch_id, file))
-        });
-        Some(Content::Commit(batch_id, read))
-    } else if let Some(batch_id) = manifest {
-        let read = bytes().await?.map(|bytes| {
-            let manifest = Manifest::decode(&bytes)?;
-            let head = &manifest.head;
-            let (id, fits) = (head.pipeline_id, head.batch_id == batch_id);
-            Ok((id, fits, (manifest, crc32c::crc32c(&bytes))))
-        });
-        Some(Content::Manifest(batch_id, read))
-    } else if source_batch(&path).is_some() {
-        let read = bytes().await?.map(|bytes| {
-            let entry: SourceEntry = format::decode_one(&bytes)?;
-            let fits = source_batch(&path) == Some(entry.batch_id);
-            Ok((entry.pipeline_id, fits, ()))
-        });
-        Some(Content::Source(path, read))
-    } else {
-        None
-    })
-}
-
-/// An entry of a source's log, without what only the source reads.
-#[derive(serde::Deserialize)]
-struct SourceEntry {
-    pipeline_id: Uuid,
-    batch_id: u64,
-    #[serde(rename = "entry")]
-    _entry: IgnoredAny,
-}
-
 /// The batch of `sources/S/N` or `sources/S/N.compact`.
 pub(super) fn source_batch(path: &str) -> Option<u64> {
     let (_, name) = path.strip_prefix("sources/")?.split_once('/')?;
     batch_of(name.strip_suffix(".compact").unwrap_or(name))
-}
-
-/// Reads a run; what is wrong with it.
-async fn check_run(store: &Arc<dyn BlobStore>, run: RunInfo) -> Result<Option<(String, String)>> {
-    let Some(blob) = store.get(&format!("state/{}", run.file)).await? else {
-        // Retention took it since it was listed, with the manifest that names it.
-        return Ok(None);
-    };
-    let is_sound = crc32c::crc32c(&blob.bytes) == run.crc32c;
-    Ok((!is_sound).then(|| (run.file, "its checksum is wrong".to_owned())))
 }

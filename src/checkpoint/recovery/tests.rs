@@ -3,6 +3,8 @@
 
 mod anew;
 mod diagnose;
+mod kept;
+mod many;
 mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};

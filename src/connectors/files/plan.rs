@@ -111,7 +111,13 @@ pub(in crate::connectors) fn missing_entry(names: &Names, batch_id: u64) -> Erro
         "File sources/{}/{batch_id} of the checkpoint is not there.",
         names.stream
     ))
-    .hint(names.checkpoint("REPAIR", ""))
+    .hint(begin_anew(names))
+}
+
+/// Nothing else tells which files a batch read.
+fn begin_anew(names: &Names) -> String {
+    let reset = names.checkpoint("RESET", "");
+    format!("Restore a backup of the checkpoint, or read all files again: {reset}")
 }
 
 /// The error for an entry that is there and cannot be right.
@@ -124,7 +130,7 @@ fn damaged_entry(names: &Names, batch_id: u64, why: &str) -> Error {
         "In file sources/{}/{batch_id} of the checkpoint: {why}.",
         names.stream
     ))
-    .hint(names.checkpoint("REPAIR", ""))
+    .hint(begin_anew(names))
 }
 
 /// A file that was read, as it was then.
@@ -331,7 +337,12 @@ mod tests {
             "log of what source \"f\" has read is missing at batch 9"
         );
         assert!(error.detail_text().unwrap().contains("sources/f/9"));
-        assert_eq!(error.hint_text(), Some("REPAIR CHECKPOINT OF \"My view\";"));
+        assert_eq!(
+            error.hint_text(),
+            Some(
+                "Restore a backup of the checkpoint, or read all files again: RESET CHECKPOINT OF \"My view\";"
+            )
+        );
         let loop_entries = HashMap::from([(1, of(Some(1)))]);
         let error = chain(&names, &loop_entries, Some(1)).unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::Damaged);

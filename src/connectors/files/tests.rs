@@ -464,7 +464,10 @@ async fn a_missing_folder_may_come_back_and_a_damaged_log_may_not() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.primary().contains("\"f\"") && error.primary().contains("batch 9"));
-    assert_eq!(error.hint_text(), Some("REPAIR CHECKPOINT OF v;"));
+    assert_eq!(
+        error.hint_text(),
+        Some("Restore a backup of the checkpoint, or read all files again: RESET CHECKPOINT OF v;")
+    );
     fs::remove_dir_all(fixture.path()).unwrap();
     let error = source.latest_offset().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);

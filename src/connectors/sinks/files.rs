@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use object_store::ObjectStoreExt;
 
-use super::Shape;
+use super::{Shape, taken_back};
 use crate::connectors::files::location::Location;
 use crate::connectors::formats::{Format, FormatOptions, encode};
 use crate::connectors::open::SinkInput;
@@ -62,6 +62,12 @@ impl FilesSink {
             Format::Csv(_) => "csv",
             _ => "parquet",
         };
+        let prefix = self.file_prefix(delivery.pipeline_id);
+        format!("{prefix}{:012}.{extension}", delivery.batch_id)
+    }
+
+    /// How the names of all files begin that this sink has of a pipeline; the batch follows.
+    fn file_prefix(&self, pipeline_id: uuid::Uuid) -> String {
         // A quoted SQL name may hold anything; a file name may not.
         let name: String = self
             .name
@@ -74,10 +80,7 @@ impl FilesSink {
                 }
             })
             .collect();
-        format!(
-            "{name}-{}-{:012}.{extension}",
-            delivery.pipeline_id, delivery.batch_id
-        )
+        format!("{name}-{pipeline_id}-")
     }
 
     async fn write(&self, file_name: String, batches: Vec<RecordBatch>) -> Result<u64> {
@@ -113,7 +116,7 @@ impl FilesSink {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work)
@@ -121,7 +124,7 @@ async fn blocking<T: Send + 'static>(
         .map_err(|_| Error::internal("writing a file ended unexpectedly"))?
 }
 
-fn could_not_write(place: &str, error: &dyn std::fmt::Display) -> Error {
+pub(super) fn could_not_write(place: &str, error: &dyn std::fmt::Display) -> Error {
     Error::transient(
         sqlstate::IO_ERROR,
         format!("could not write to \"{place}\""),
@@ -172,5 +175,39 @@ impl Sink for FilesSink {
             rows: rows as u64,
             bytes,
         })
+    }
+
+    async fn check_target(&self) -> Result<String> {
+        let name = format!(".{}test", self.file_prefix(uuid::Uuid::new_v4()));
+        let bytes = self.write(name.clone(), Vec::new()).await?;
+        taken_back::remove(&self.location, &name).await?;
+        Ok(format!(
+            "A file of {bytes} bytes was written and removed again."
+        ))
+    }
+
+    async fn deliveries_after(
+        &self,
+        pipeline_id: uuid::Uuid,
+        batch_id: u64,
+    ) -> Result<Vec<String>> {
+        let prefix = self.file_prefix(pipeline_id);
+        let is_later = |name: &String| {
+            let rest = name.strip_prefix(&prefix);
+            let digits = rest.and_then(|rest| rest.split('.').next());
+            digits
+                .and_then(|digits| digits.parse::<u64>().ok())
+                .is_some_and(|of| of > batch_id)
+        };
+        let names = taken_back::names(&self.location).await?;
+        let mut later: Vec<String> = names.into_iter().filter(is_later).collect();
+        later.sort_unstable();
+        Ok(later)
+    }
+
+    /// The newest go first: cut short, what is left is what batches without a gap delivered.
+    async fn take_back(&self, deliveries: &[String], label: &str) -> Result<String> {
+        let newest_first: Vec<String> = deliveries.iter().rev().cloned().collect();
+        taken_back::move_aside(&self.location, newest_first, label).await
     }
 }

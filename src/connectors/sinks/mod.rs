@@ -3,6 +3,7 @@
 mod blackhole;
 mod console;
 mod files;
+mod taken_back;
 
 #[cfg(test)]
 mod tests;

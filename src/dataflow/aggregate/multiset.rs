@@ -126,7 +126,7 @@ fn read_weights(
         }
     }
     if changed.iter().any(|c| c.after < 0) {
-        return Err(Error::internal(
+        return Err(Error::damaged(
             "an aggregate was told to delete a row that it does not hold",
         ));
     }

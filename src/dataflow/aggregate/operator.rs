@@ -18,7 +18,9 @@ use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::late::{LateBatch, LateRows};
 use crate::dataflow::number::{read_sortable, sortable_bytes, write_signed};
-use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use crate::dataflow::operator::{
+    BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention,
+};
 use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
 use crate::dataflow::single_entry;
 use crate::error::{Error, Result};
@@ -384,16 +386,22 @@ impl Operator for AggregateOperator {
             state.push_str("; (group, arguments) -> weight");
         }
         let retention = match (&self.shared.event_time, self.shared.emit_on_close) {
-            (Some(_), false) => "a group is freed when the watermark passes its end",
-            (Some(_), true) => "a group is emitted and freed when the watermark passes its end",
-            (None, _) => "kept as long as its rows: no group column comes from event time",
+            (Some(_), false) => {
+                Retention::by_time("a group is freed when the watermark passes its end")
+            }
+            (Some(_), true) => {
+                Retention::by_time("a group is emitted and freed when the watermark passes its end")
+            }
+            (None, _) => Retention::by_input(
+                "kept as long as its rows: no group column comes from event time",
+            ),
         };
         OperatorDescription {
             kind: "aggregate",
             detail: self.detail.clone(),
             incremental: true,
             state: Some(state),
-            retention: Some(retention.to_owned()),
+            retention: Some(retention),
         }
     }
 

@@ -262,7 +262,7 @@ impl Shard {
         let groups = self.groups_in_order(whole);
         let slots: Vec<u32> = groups.iter().map(|&g| self.slots[g as usize]).collect();
         if groups.iter().any(|&g| self.rows[g as usize] < 0) {
-            return Err(Error::internal(format!(
+            return Err(Error::damaged(format!(
                 "aggregate \"{}\" was told to delete a row that it does not hold",
                 shared.name
             )));

@@ -34,7 +34,7 @@ use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::keyed::encode_key;
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::row_errors::{OnRowError, RowErrors};
 use super::rows::{KeyCodec, RowCodec};
 use crate::error::Result;
@@ -328,19 +328,27 @@ impl Operator for Join {
 }
 
 impl Join {
-    fn retention(&self) -> String {
+    fn retention(&self) -> Retention {
         if self.spec.left_rows == LeftRows::Passing {
-            return "right rows kept while they are in the input; left rows are not kept"
-                .to_owned();
+            return Retention::by_input(
+                "right rows kept while they are in the input; left rows are not kept",
+            );
         }
         let freed = |side: usize| self.sides[side].dues.is_some();
-        match (freed(0), freed(1)) {
+        let words = match (freed(0), freed(1)) {
             (true, true) => "freed when the watermark is past all times that can match",
-            (true, false) => "left rows freed when the watermark is past all times that can match; right rows kept while they are in the input",
-            (false, true) => "right rows freed when the watermark is past all times that can match; left rows kept while they are in the input",
+            (true, false) => {
+                "left rows freed when the watermark is past all times that can match; right rows kept while they are in the input"
+            }
+            (false, true) => {
+                "right rows freed when the watermark is past all times that can match; left rows kept while they are in the input"
+            }
             (false, false) => "kept while the row is in the input",
+        };
+        match freed(0) && freed(1) {
+            true => Retention::by_time(words),
+            false => Retention::by_input(words),
         }
-        .to_owned()
     }
 
     fn errors(&mut self) -> impl Iterator<Item = &mut RowErrors> {

@@ -29,7 +29,7 @@ use super::batch_numbers::BatchNumbers;
 use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
 use super::consolidate::{ROWS_PER_BATCH, decode_changes};
-use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
+use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
 use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
 use super::single_entry;
@@ -169,7 +169,7 @@ impl Operator for Recompute {
             detail: self.spec.detail.clone(),
             incremental: false,
             state: Some("row -> weight, inputs and result; all is recomputed".to_owned()),
-            retention: Some("kept while the rows are in the input".to_owned()),
+            retention: Some(Retention::by_input("kept while the rows are in the input")),
         }
     }
 

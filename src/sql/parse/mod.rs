@@ -98,7 +98,7 @@ pub(crate) fn statement(cursor: &mut Cursor) -> Result<Statement> {
         | "DESCRIBE" | "DESC" => run::run(cursor),
         "RESET" if cursor.sees("RESET CHECKPOINT OF") => recovery::recovery(cursor),
         "DIAGNOSE" | "CHECK" | "VERIFY" | "BACKUP" | "RESTORE" | "REWIND" | "REPAIR"
-        | "REBUILD" => recovery::recovery(cursor),
+        | "REBUILD" | "RUN" | "TEST" | "SUGGEST" => recovery::recovery(cursor),
         "SHOW" | "SET" | "RESET" | "DISCARD" => settings::setting(cursor),
         "BEGIN" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" => {
             settings::transaction(cursor)

@@ -1,5 +1,5 @@
 //! Looking at checkpoints and mending them: `DIAGNOSE`, `CHECK`, `VERIFY`, `BACKUP`, `RESTORE`,
-//! `REWIND`, `REPAIR`, `REBUILD`, `RESET CHECKPOINT`.
+//! `REWIND`, `REPAIR`, `REBUILD`, `RESET CHECKPOINT`, `RUN RECOVERY DRILL`.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -22,7 +22,11 @@ pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
         "VERIFY" => {
             cursor.expect("VERIFY MATERIALIZED VIEW")?;
             let name = cursor.object_name()?;
-            Ok(RecoveryStatement::Verify { name })
+            let sample = match cursor.accept("SAMPLE") {
+                true => Some(cursor.unsigned()?),
+                false => None,
+            };
+            Ok(RecoveryStatement::Verify { name, sample })
         }
         "REPAIR" => {
             cursor.expect("REPAIR CHECKPOINT OF")?;
@@ -36,6 +40,10 @@ pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
             let name = any_object(cursor)?;
             Ok(RecoveryStatement::RebuildState { name })
         }
+        "BACKUP" if cursor.accept("BACKUP DATABASE TO") => {
+            let to = cursor.string()?;
+            Ok(RecoveryStatement::BackupDatabase { to })
+        }
         "BACKUP" => {
             cursor.expect("BACKUP CHECKPOINT OF")?;
             let name = any_object(cursor)?;
@@ -46,6 +54,13 @@ pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
             Ok(RecoveryStatement::BackupCheckpoint { name, to })
         }
         "RESTORE" => restore(cursor),
+        "RUN" => drill(cursor),
+        "TEST" => test(cursor),
+        "SUGGEST" => {
+            cursor.expect("SUGGEST WATERMARK FOR")?;
+            let name = cursor.object_name()?;
+            Ok(RecoveryStatement::SuggestWatermark { name })
+        }
         _ => rewind(cursor),
     };
     statement.map(Statement::Recovery)
@@ -53,7 +68,7 @@ pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
 
 /// A name, with or without the kind of object before it: all that it can name lie in one pipeline.
 fn any_object(cursor: &mut Cursor) -> Result<String> {
-    const AFTER_NAME: [&str; 5] = ["AS", "DRY", "FROM", "TO", "BEFORE"];
+    const AFTER_NAME: [&str; 6] = ["AS", "DRY", "FROM", "TO", "BEFORE", "WITH"];
     let is_name = match cursor.word_at(1) {
         Some(word) => AFTER_NAME.contains(&word.as_str()),
         None => !matches!(cursor.peek_at(1), Token::Word(_)),
@@ -103,6 +118,36 @@ fn restore(cursor: &mut Cursor) -> Result<RecoveryStatement> {
         from,
         batch_id,
     })
+}
+
+fn test(cursor: &mut Cursor) -> Result<RecoveryStatement> {
+    cursor.advance();
+    match cursor.accept_one(&["SOURCE", "SINK"]) {
+        Some("SINK") => {
+            let name = cursor.object_name()?;
+            Ok(RecoveryStatement::TestSink { name })
+        }
+        Some(_) => {
+            let name = cursor.object_name()?;
+            Ok(RecoveryStatement::TestSource { name })
+        }
+        None => Err(cursor.expected("SOURCE or SINK")),
+    }
+}
+
+/// The faults are checked by whoever makes them.
+fn drill(cursor: &mut Cursor) -> Result<RecoveryStatement> {
+    cursor.expect("RUN RECOVERY DRILL ON")?;
+    let name = any_object(cursor)?;
+    let mut faults = None;
+    if cursor.accept("WITH") {
+        cursor.expect_token(&Token::LParen)?;
+        cursor.expect("FAULT")?;
+        cursor.expect_token(&Token::Eq)?;
+        faults = Some(cursor.string()?);
+        cursor.expect_token(&Token::RParen)?;
+    }
+    Ok(RecoveryStatement::RunDrill { name, faults })
 }
 
 fn rewind(cursor: &mut Cursor) -> Result<RecoveryStatement> {

@@ -23,7 +23,9 @@ fn a_backup_restores_a_lost_checkpoint_and_a_rewind_goes_back() {
         pair.insert(3).await;
         pair.damage(|c| std::fs::remove_dir_all(c).expect("removed"));
         pair.wait_for_status("failed").await;
-        let restore = format!("RESTORE CHECKPOINT OF v FROM '{location}'");
+        // DIAGNOSE knows of it.
+        let restore = format!("RESTORE CHECKPOINT OF v FROM '{location}';");
+        assert_eq!(pair.part("metadata").await.1, restore);
         let steps = pair.server.rows(&restore).await;
         assert_eq!(steps[1][1], format!("batch {batch}"));
         pair.assert_equal_twin().await;

@@ -2,10 +2,18 @@
 //! afterwards the view equals its undamaged twin.
 
 mod copies;
+mod database;
+mod drills;
+mod follow;
+mod offline;
+mod probes;
 mod repair;
+mod replaced;
 mod reset;
+mod scripts;
 mod sources;
 mod state;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,6 +96,17 @@ impl Pair {
         assert_eq!(rows.len(), 7, "{rows:?}");
         let row = rows.iter().find(|row| row[0] == part).expect("the part");
         (row[1].clone(), row[6].clone())
+    }
+
+    /// A sound checkpoint is told to be sound.
+    async fn assert_nothing_to_repair(&self) {
+        let rows = self.server.rows("REPAIR CHECKPOINT OF v").await;
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert_eq!(
+            (rows[0][0].as_str(), rows[0][3].as_str()),
+            ("checkpoint", "ok")
+        );
+        assert_eq!(rows[0][4], "NULL");
     }
 
     /// The view and its twin are the same, now and after more rows.

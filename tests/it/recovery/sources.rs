@@ -6,12 +6,12 @@ use super::{WITHIN, error_of, garble, newest};
 use crate::harness::{Server, run};
 
 /// A server that reads the folder `in` and writes the changes of its view to the folder `out`.
-struct Files {
-    server: Server,
+pub(super) struct Files {
+    pub server: Server,
 }
 
 impl Files {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let server = Server::start();
         std::fs::create_dir(server.dir().join("in")).expect("a folder");
         let files = Self { server };
@@ -33,7 +33,7 @@ impl Files {
         files
     }
 
-    fn write(&self, i: u64) {
+    pub fn write(&self, i: u64) {
         let text: String = (0..3)
             .map(|j| format!("{{\"k\": {j}, \"v\": {}}}\n", 10 * i + j))
             .collect();
@@ -43,19 +43,19 @@ impl Files {
         std::fs::rename(temporary, folder.join(format!("{i}.json"))).expect("renamed");
     }
 
-    async fn wait_for_rows(&self, rows: u64) {
+    pub async fn wait_for_rows(&self, rows: u64) {
         let sql = "SELECT coalesce(sum(n), 0)::bigint FROM sums";
         self.server
             .wait_for_value(sql, &rows.to_string(), WITHIN)
             .await;
     }
 
-    fn checkpoint(&self) -> PathBuf {
+    pub fn checkpoint(&self) -> PathBuf {
         self.server.data_dir().join("checkpoints/sums")
     }
 
     /// All that the sink has delivered, file by file.
-    fn delivered(&self) -> Vec<(String, String)> {
+    pub fn delivered(&self) -> Vec<(String, String)> {
         let mut files: Vec<_> = std::fs::read_dir(self.server.dir().join("out"))
             .expect("a folder")
             .map(|entry| entry.expect("an entry").path())
@@ -69,6 +69,12 @@ impl Files {
             .collect();
         files.sort();
         files
+    }
+
+    /// The rows of the view over the first files.
+    fn expected(&self, written: i64) -> Vec<(i64, i64, i64)> {
+        let total = |k: i64| (0..written).map(|i| 10 * i + k).sum();
+        (0..3).map(|k| (k, written, total(k))).collect()
     }
 
     async fn wait_for_status(&self, expected: &str) {
@@ -171,26 +177,156 @@ fn a_reset_begins_behind_files_or_at_a_time() {
 #[test]
 fn a_damaged_log_of_files_is_told_and_reset() {
     run(async {
-        let mut files = Files::start().await;
-        files.server.terminate();
-        let log = files.checkpoint().join("sources/f");
-        garble(&log.join(newest(&log).to_string()));
-        files.server.restart();
-        files.wait_for_status("failed").await;
-        let rows = files.server.rows("DIAGNOSE CHECKPOINT OF sums").await;
-        let sources = rows.iter().find(|row| row[0] == "sources").expect("a row");
-        assert_eq!(sources[1], "damaged", "{sources:?}");
-        let repair = files.server.rows(&sources[6]).await;
-        let row = repair
-            .iter()
-            .find(|row| row[0] == "sources")
-            .expect("a row");
-        assert_eq!(
-            (row[3].as_str(), row[4].as_str()),
-            ("not mended", "RESET CHECKPOINT OF sums;")
-        );
-        files.server.rows(&row[4]).await;
-        files.wait_for_rows(15).await;
-        assert!(Path::new(&log).exists());
+        for is_lost in [true, false] {
+            let mut files = Files::start().await;
+            files.server.terminate();
+            let log = files.checkpoint().join("sources/f");
+            let path = log.join(newest(&log).to_string());
+            match is_lost {
+                true => std::fs::remove_file(path).expect("removed"),
+                false => garble(&path),
+            }
+            files.server.restart();
+            files.wait_for_status("failed").await;
+            let rows = files.server.rows("DIAGNOSE CHECKPOINT OF sums").await;
+            let sources = rows.iter().find(|row| row[0] == "sources").expect("a row");
+            assert_eq!(sources[1], "damaged", "{sources:?}");
+            assert_eq!(sources[6], "RESET CHECKPOINT OF sums;", "{sources:?}");
+            let repair = files.server.rows("REPAIR CHECKPOINT OF sums").await;
+            let row = repair.iter().find(|row| row[0] == "sources");
+            let row = row.expect("a row");
+            assert_eq!(
+                (row[3].as_str(), row[4].as_str()),
+                ("not mended", "RESET CHECKPOINT OF sums;")
+            );
+            let client = files.server.connect().await;
+            let error = error_of(&client, "REWIND sums TO BATCH 1").await;
+            assert!(error.message().contains("sources/f/"), "{error:?}");
+            assert!(
+                files.checkpoint().join("commits/2").exists(),
+                "nothing moved"
+            );
+            files.server.rows(&row[4]).await;
+            files.wait_for_rows(15).await;
+            assert!(Path::new(&log).exists());
+        }
     });
+}
+
+/// A backup is read whole before the checkpoint that is there gives way to it.
+#[test]
+fn a_backup_that_lacks_a_file_is_refused_before_anything_moves() {
+    run(async {
+        let files = Files::start().await;
+        let backup = files
+            .server
+            .rows("BACKUP CHECKPOINT OF sums")
+            .await
+            .remove(0);
+        let (location, batch) = (&backup[1], backup[2].parse::<u64>().expect("a batch"));
+        files.write(5);
+        files.wait_for_rows(18).await;
+        let client = files.server.connect().await;
+        let restore = format!("RESTORE CHECKPOINT OF sums FROM '{location}'");
+        let of_backup = |path: &str| Path::new(location).join(path);
+        let log = newest(&of_backup("sources/f"));
+        for path in [
+            format!("sources/f/{log}"),
+            "sources/f/0".to_owned(),
+            "metadata".to_owned(),
+            format!("offsets/{batch}"),
+            format!("commits/{batch}"),
+        ] {
+            let bytes = std::fs::read(of_backup(&path)).expect("a file of the backup");
+            for is_lost in [true, false] {
+                match is_lost {
+                    true => std::fs::remove_file(of_backup(&path)).expect("removed"),
+                    false => {
+                        std::fs::write(of_backup(&path), &bytes).expect("written");
+                        garble(&of_backup(&path));
+                    }
+                }
+                let error = error_of(&client, &format!("{restore} AT BATCH {batch}")).await;
+                assert!(
+                    error.hint().is_some() || error.detail().is_some(),
+                    "{error:?}"
+                );
+                assert!(archived_nothing(&files), "{path}: {error:?}");
+                files.server.execute("FLUSH").await;
+                files.wait_for_rows(18).await;
+            }
+            std::fs::write(of_backup(&path), &bytes).expect("written");
+        }
+        files.server.rows(&restore).await;
+        files.wait_for_rows(18).await;
+    });
+}
+
+fn archived_nothing(files: &Files) -> bool {
+    !files.checkpoint().with_extension("archive").exists()
+}
+
+/// Batches after a restored one are other batches: what the sink had of the old ones is taken back.
+#[test]
+fn a_restore_takes_back_what_later_batches_delivered() {
+    run(async {
+        for point in [None, Some("restore_archived"), Some("restore_taken_back")] {
+            let mut files = Files::start().await;
+            let backup = files
+                .server
+                .rows("BACKUP CHECKPOINT OF sums")
+                .await
+                .remove(0);
+            let (location, batch) = (backup[1].clone(), backup[2].clone());
+            for i in 5..8 {
+                files.write(i);
+                files.wait_for_rows(3 * i + 3).await;
+            }
+            // What is read anew comes in one batch, not in three.
+            let restore = format!("RESTORE CHECKPOINT OF sums FROM '{location}' AT BATCH {batch}");
+            if let Some(point) = point {
+                files.server.terminate();
+                files
+                    .server
+                    .set_environment("TIDEMILL_CRASH_AT", Some(point));
+                files.server.restart();
+                let client = files.server.connect().await;
+                client.simple_query(&restore).await.expect_err("it dies");
+                files.server.reap();
+                files.server.set_environment("TIDEMILL_CRASH_AT", None);
+                files.server.restart();
+                files.wait_for_status("failed").await;
+            }
+            let steps = files.server.rows(&restore).await;
+            if point.is_none() {
+                assert!(steps.iter().any(|row| row[0] == "taken back"), "{steps:?}");
+            }
+            files.wait_for_rows(24).await;
+            files.server.execute("FLUSH").await;
+            assert_eq!(sum_of(&files), files.expected(8), "{point:?}");
+        }
+    });
+}
+
+/// What all changes that the sink has add up to: the rows of the view.
+fn sum_of(files: &Files) -> Vec<(i64, i64, i64)> {
+    let mut counts = std::collections::BTreeMap::new();
+    for (_, text) in files.delivered() {
+        for line in text.lines() {
+            let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let number = |name: &str| row[name].as_i64().expect("a number");
+            let values = (number("k"), number("n"), number("total"));
+            let weight = match row["change_kind"].as_str().expect("a kind") {
+                "insert" | "update_after" => 1,
+                _ => -1,
+            };
+            *counts.entry(values).or_insert(0) += weight;
+        }
+    }
+    assert!(
+        counts.values().all(|count| matches!(count, 0 | 1)),
+        "{counts:?}"
+    );
+    let rows = counts.into_iter().filter(|(_, count)| *count == 1);
+    rows.map(|(row, _)| row).collect()
 }

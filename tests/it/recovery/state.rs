@@ -146,10 +146,11 @@ fn state_with_late_rows_is_rebuilt_and_verified_as_it_was() {
         let unexpected: u64 = verified[5].parse().expect("a count");
         assert!(unexpected >= 2, "{verified:?}");
         assert!(
-            verified[6].contains("unexpected: window_start = "),
+            verified[7].contains("unexpected: window_start = "),
             "{verified:?}"
         );
-        assert_eq!(verified[7], "REBUILD STATE OF w;");
+        assert_eq!(verified[6], "batches", "{verified:?}");
+        assert_eq!(verified[8], "REBUILD STATE OF w;");
         assert_eq!(server.rows(all).await, before, "VERIFY changes nothing");
         let left = std::fs::read_dir(server.data_dir().join("verification"));
         assert_eq!(

@@ -101,7 +101,7 @@ async fn a_diagnosis_tells_each_part_and_the_statement() {
         state.detail
     );
     assert!(
-        state.detail.contains("1 batches run again"),
+        state.detail.contains("runs 1 batches again"),
         "{}",
         state.detail
     );
@@ -116,8 +116,11 @@ async fn a_diagnosis_tells_each_part_and_the_statement() {
 }
 
 /// Every hint of the checkpoint that names a statement names one that parses.
-#[test]
-fn hints_are_statements() {
+#[tokio::test]
+async fn hints_are_statements() {
+    let store = six_batches().await;
+    let mut survey = surveyed(&store).await;
+    survey.location = "/data/it's".to_owned();
     let stops = [
         Stop::Missing { catalog_batch: 3 },
         Stop::Older {
@@ -150,7 +153,8 @@ fn hints_are_statements() {
     ];
     for pipeline in ["p", "My view", "select"] {
         for stop in &stops {
-            let statement = mending_statement(stop, pipeline, "/data/it's");
+            survey.identity.pipeline_name = pipeline.to_owned();
+            let statement = mending_statement(stop, &survey);
             crate::sql::parse(&statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
             let error = stop.to_error(pipeline, "/data/it's");
             let hint = error.hint_text().unwrap();

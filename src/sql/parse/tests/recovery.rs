@@ -33,7 +33,46 @@ fn recovery_statements() {
         ("DIAGNOSE p", RecoveryStatement::Diagnose { name: name() }),
         (
             "VERIFY MATERIALIZED VIEW p",
-            RecoveryStatement::Verify { name: name() },
+            RecoveryStatement::Verify {
+                name: name(),
+                sample: None,
+            },
+        ),
+        (
+            "VERIFY MATERIALIZED VIEW p SAMPLE 100",
+            RecoveryStatement::Verify {
+                name: name(),
+                sample: Some(100),
+            },
+        ),
+        (
+            "BACKUP DATABASE TO '/b'",
+            RecoveryStatement::BackupDatabase {
+                to: "/b".to_owned(),
+            },
+        ),
+        (
+            "TEST SOURCE p",
+            RecoveryStatement::TestSource { name: name() },
+        ),
+        ("test sink p", RecoveryStatement::TestSink { name: name() }),
+        (
+            "SUGGEST WATERMARK FOR p",
+            RecoveryStatement::SuggestWatermark { name: name() },
+        ),
+        (
+            "RUN RECOVERY DRILL ON p",
+            RecoveryStatement::RunDrill {
+                name: name(),
+                faults: None,
+            },
+        ),
+        (
+            "RUN RECOVERY DRILL ON MATERIALIZED VIEW p WITH (fault = 'kill, lost_state')",
+            RecoveryStatement::RunDrill {
+                name: name(),
+                faults: Some("kill, lost_state".to_owned()),
+            },
         ),
         (
             "CHECK PIPELINE p",
