@@ -58,7 +58,7 @@ use pipeline::Pipeline;
 pub use planning::row_policy;
 use planning::{ViewRegistry, plan_object, unknown};
 pub(crate) use planning::{sink_query, versioned_name};
-pub use read::ReadContext;
+pub use read::{ReadContext, ReadOrder};
 use receivers::Receivers;
 pub use restoring::Backup;
 use settings::PipelineSettings;

@@ -15,6 +15,7 @@ mod describe;
 pub mod dml;
 mod execute;
 mod functions;
+mod lookup;
 mod parameters;
 mod planning;
 mod prepared;
@@ -32,6 +33,7 @@ mod subscribe;
 mod tests;
 pub(crate) mod threads;
 mod versions;
+mod view_scan;
 mod work;
 
 use std::collections::BTreeMap;
