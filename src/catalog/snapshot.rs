@@ -171,10 +171,12 @@ impl CatalogSnapshot {
         Ok(object)
     }
 
-    /// The views and materialized views that run in or the sinks that belong to a pipeline.
+    /// The views and materialized views that run in or the sinks that belong to a pipeline. Indexes
+    /// are parts of their views.
     pub fn pipeline_members(&self, pipeline: &str) -> Vec<&Arc<CatalogObject>> {
         self.objects
             .values()
+            .filter(|o| !matches!(o.definition, Definition::Index(_)))
             .filter(|o| pipeline_of(&o.definition) == Some(pipeline))
             .collect()
     }
@@ -289,6 +291,7 @@ pub fn depends_on(definition: &Definition) -> Box<dyn Iterator<Item = &String> +
         Definition::MaterializedView(d) => Box::new(d.depends_on.iter()),
         Definition::View(d) => Box::new(d.depends_on.iter()),
         Definition::Sink(d) => Box::new(std::iter::once(&d.from)),
+        Definition::Index(d) => Box::new(std::iter::once(&d.view)),
     }
 }
 
@@ -297,6 +300,7 @@ pub fn pipeline_of(definition: &Definition) -> Option<&str> {
     match definition {
         Definition::MaterializedView(d) => Some(&d.pipeline),
         Definition::Sink(d) => Some(&d.pipeline),
+        Definition::Index(d) => Some(&d.pipeline),
         _ => None,
     }
 }
@@ -308,7 +312,7 @@ pub fn options_of(definition: &Definition) -> Option<&Options> {
         Definition::Table(d) => Some(&d.options),
         Definition::MaterializedView(d) => Some(&d.options),
         Definition::Sink(d) => Some(&d.options),
-        Definition::View(_) => None,
+        Definition::View(_) | Definition::Index(_) => None,
     }
 }
 
@@ -319,7 +323,7 @@ pub fn options_of_mut(definition: &mut Definition) -> Option<&mut Options> {
         Definition::Table(d) => Some(&mut d.options),
         Definition::MaterializedView(d) => Some(&mut d.options),
         Definition::Sink(d) => Some(&mut d.options),
-        Definition::View(_) => None,
+        Definition::View(_) | Definition::Index(_) => None,
     }
 }
 
@@ -331,6 +335,7 @@ pub fn kind_of(definition: &Definition) -> ObjectKind {
         Definition::MaterializedView(_) => ObjectKind::MaterializedView,
         Definition::View(_) => ObjectKind::View,
         Definition::Sink(_) => ObjectKind::Sink,
+        Definition::Index(_) => ObjectKind::Index,
     }
 }
 
@@ -342,9 +347,16 @@ pub fn kind_name(kind: ObjectKind) -> &'static str {
         ObjectKind::MaterializedView => "materialized view",
         ObjectKind::View => "view",
         ObjectKind::Sink => "sink",
+        ObjectKind::Index => "index",
         ObjectKind::Pipeline => "pipeline",
         ObjectKind::Secret => "secret",
     }
+}
+
+/// A kind with its article.
+pub fn a_kind(kind: ObjectKind) -> String {
+    let article = if kind == ObjectKind::Index { "an" } else { "a" };
+    format!("{article} {}", kind_name(kind))
 }
 
 /// A kind as statements write it.
@@ -369,8 +381,8 @@ pub fn wrong_kind(object: &CatalogObject, wanted: ObjectKind) -> Error {
     let is = kind_of(&object.definition);
     Error::new(
         sqlstate::WRONG_OBJECT_TYPE,
-        format!("\"{}\" is not a {}", object.name, kind_name(wanted)),
+        format!("\"{}\" is not {}", object.name, a_kind(wanted)),
     )
-    .detail(format!("It is a {}.", kind_name(is)))
+    .detail(format!("It is {}.", a_kind(is)))
     .hint(format!("Say {} {}.", kind_keyword(is), object.name))
 }

@@ -114,6 +114,10 @@ impl Engine {
                         .0
                         .push(object.clone());
                 }
+                Definition::Index(index) => {
+                    let (views, _) = members.entry(index.pipeline.clone()).or_default();
+                    views.push(object.clone());
+                }
                 Definition::Sink(sink) => {
                     let (views, sinks) = members.entry(sink.pipeline.clone()).or_default();
                     if !engine.is_materialized_view(&sink.from) {
@@ -372,6 +376,7 @@ impl Engine {
             Definition::MaterializedView(view) => {
                 self.leave(&object.name, &view.pipeline, false).await
             }
+            Definition::Index(index) => self.leave(&object.name, &index.pipeline, false).await,
             Definition::Sink(sink) => self.leave(&object.name, &sink.pipeline, true).await,
             Definition::View(_) => Ok(()),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::shared::{PipelineShared, ViewReader};
-use crate::catalog::definition::CatalogObject;
+use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::view_storage::{KeyOrder, ViewRows};
 use crate::error::{Error, Result, sqlstate};
@@ -61,12 +61,27 @@ pub struct ReadOrder {
     pub order: KeyOrder,
 }
 
-fn orders(readers: &HashMap<String, ViewReader>, view: &CatalogObject) -> Vec<ReadOrder> {
+fn orders(
+    readers: &HashMap<String, ViewReader>,
+    view: &CatalogObject,
+    is_filled: impl Fn(&str) -> bool,
+) -> Vec<ReadOrder> {
     let own = readers.get(&view.name).filter(|r| r.object.oid == view.oid);
-    vec![ReadOrder {
+    let own = ReadOrder {
         index: None,
         order: own.map(ViewReader::key_order).unwrap_or_default(),
-    }]
+    };
+    let is_of = |reader: &&ViewReader| match &reader.object.definition {
+        Definition::Index(index) => index.of == view.oid && is_filled(&reader.object.name),
+        _ => false,
+    };
+    let mut indexes: Vec<&ViewReader> = readers.values().filter(is_of).collect();
+    indexes.sort_by_key(|reader| reader.object.oid);
+    let indexes = indexes.into_iter().map(|reader| ReadOrder {
+        index: Some(reader.object.name.clone()),
+        order: reader.key_order(),
+    });
+    std::iter::once(own).chain(indexes).collect()
 }
 
 /// Views pinned for one statement: every view of a pipeline is read at the same batch.
@@ -128,7 +143,10 @@ impl ReadContext {
     /// The orders in which a view's rows can be read at the pinned batch; its own comes first.
     pub fn orders(&self, view: &CatalogObject) -> Vec<ReadOrder> {
         match self.directory.pipeline_of(&view.name) {
-            Ok(pipeline) => orders(&self.pin(&pipeline).readers, view),
+            Ok(pipeline) => {
+                let pinned = self.pin(&pipeline);
+                orders(&pinned.readers, view, |index| pinned.filled.contains(index))
+            }
             Err(_) => vec![ReadOrder::default()],
         }
     }
@@ -136,7 +154,7 @@ impl ReadContext {
     /// As [`Self::orders`], of the batch that is shown now: nothing is pinned.
     pub fn present_orders(&self, view: &CatalogObject) -> Vec<ReadOrder> {
         match self.directory.pipeline_of(&view.name) {
-            Ok(pipeline) => orders(&pipeline.readers.read(), view),
+            Ok(pipeline) => orders(&pipeline.readers.read(), view, |_| true),
             Err(_) => vec![ReadOrder::default()],
         }
     }
@@ -187,8 +205,11 @@ impl ReadContext {
             None => reader,
             Some(index) => pinned.readers.get(index).ok_or_else(|| replaced(view))?,
         };
-        let batch_rows =
-            batch_rows_max.map_or(SCAN_BATCH_ROWS, |max| max.clamp(1, SCAN_BATCH_ROWS));
+        let rows_max = match wanted {
+            WantedKeys::Keys(keys) => batch_rows_max.unwrap_or(usize::MAX).min(keys.len()),
+            _ => batch_rows_max.unwrap_or(usize::MAX),
+        };
+        let batch_rows = rows_max.clamp(1, SCAN_BATCH_ROWS);
         reader.rows(snapshot, wanted, projection, batch_rows)
     }
 

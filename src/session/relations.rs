@@ -105,6 +105,13 @@ impl PublicSchema {
                 parts: self.parts.clone(),
                 orders: OnceLock::new(),
             })),
+            Definition::Index(_) => Err(planning::external(
+                Error::new(
+                    sqlstate::WRONG_OBJECT_TYPE,
+                    format!("cannot open relation \"{}\"", object.name),
+                )
+                .detail("This operation is not supported for indexes."),
+            )),
             Definition::Sink(_) => Err(planning::external(Error::new(
                 sqlstate::WRONG_OBJECT_TYPE,
                 format!("cannot read sink \"{}\"", object.name),
@@ -166,7 +173,7 @@ impl SchemaProvider for PublicSchema {
         let catalog = self.scope.catalog();
         catalog
             .objects()
-            .filter(|o| !matches!(o.definition, Definition::Sink(_)))
+            .filter(|o| !matches!(o.definition, Definition::Sink(_) | Definition::Index(_)))
             .map(|o| o.name.clone())
             .collect()
     }

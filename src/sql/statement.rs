@@ -9,7 +9,7 @@ use std::time::Duration;
 use datafusion::sql::sqlparser::ast;
 
 use crate::catalog::definition::{
-    ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
+    ColumnDefinition, EmitMode, ExpectationDefinition, IndexColumn, Options, WatermarkDefinition,
 };
 use crate::catalog::function::{
     FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
@@ -44,6 +44,8 @@ pub enum Statement {
     CreateView(CreateView),
     /// `CREATE SINK`
     CreateSink(CreateSink),
+    /// `CREATE INDEX`
+    CreateIndex(CreateIndex),
     /// `CREATE FUNCTION`
     CreateFunction(CreateFunction),
     /// `DROP FUNCTION name [(types)], … [CASCADE]`
@@ -255,10 +257,27 @@ pub enum ObjectKind {
     View,
     /// `SINK`
     Sink,
+    /// `INDEX`
+    Index,
     /// `PIPELINE`
     Pipeline,
     /// `SECRET`
     Secret,
+}
+
+/// `CREATE INDEX`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateIndex {
+    /// name; `None`: one is made of those of the view and the columns
+    pub name: Option<String>,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// the view
+    pub relation: String,
+    /// columns in order
+    pub columns: Vec<IndexColumn>,
+    /// `INCLUDE (…)`
+    pub include: Vec<String>,
 }
 
 /// One action of `ALTER STREAM|TABLE`.

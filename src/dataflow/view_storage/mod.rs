@@ -25,6 +25,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
@@ -118,6 +119,23 @@ impl ViewLayout {
             Some(key) => Self::Keyed(key.to_vec()),
             None if append_only => Self::Append,
             None => Self::Bag,
+        }
+    }
+
+    /// The layout of an index over rows with `width` columns and, if known, a unique key.
+    pub fn index(mut key: Vec<KeyColumn>, unique: Option<&[usize]>, width: usize) -> Self {
+        // The first place of a column decides its order.
+        let mut seen = BTreeSet::new();
+        key.retain(|k| seen.insert(k.column));
+        let rest: Vec<usize> = match unique {
+            Some(unique) => unique.to_vec(),
+            None => (0..width).collect(),
+        };
+        let rest = rest.into_iter().filter(|c| seen.insert(*c));
+        key.extend(rest.map(KeyColumn::ascending));
+        Self::Index {
+            key,
+            is_unique: unique.is_some(),
         }
     }
 }

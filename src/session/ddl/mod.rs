@@ -9,6 +9,7 @@ mod columns;
 mod create;
 mod drop;
 mod functions;
+mod indexes;
 mod readers;
 mod replace;
 mod views;
@@ -21,6 +22,8 @@ use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDef
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
+
+pub(super) use indexes::indexes_of;
 
 /// What `CREATE` meets under its name.
 enum Existing {

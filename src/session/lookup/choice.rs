@@ -26,17 +26,26 @@ pub struct Chosen {
     pub by: Vec<Expr>,
 }
 
+/// Nothing beside what is wanted is read.
+fn is_whole(keys: &Keys) -> bool {
+    match &keys.wanted {
+        WantedKeys::Keys(_) => true,
+        WantedKeys::Ranges(ranges) => ranges.is_empty(),
+        WantedKeys::All => false,
+    }
+}
+
 impl Orders<'_> {
-    /// The order that takes up most of the conditions: first the longest row of columns with an
-    /// equality, then a bounded column after them, then the order that comes first. Without any,
-    /// all rows are read in the first order.
+    /// The order that takes up most of the conditions: first one whose keys can be looked up whole,
+    /// then the longest row of columns with an equality, then a bounded column after them, then the
+    /// order that comes first. Without any, all rows are read in the first order.
     pub fn choose(&self, conditions: &[Expr]) -> Chosen {
         let mut best: Option<(usize, Keys)> = None;
         for (number, order) in self.orders.iter().enumerate() {
             let Some(found) = self.keys_of(order, conditions) else {
                 continue;
             };
-            let rank = |keys: &Keys| (keys.equalities, keys.has_range);
+            let rank = |keys: &Keys| (is_whole(keys), keys.equalities, keys.has_range);
             if best
                 .as_ref()
                 .is_none_or(|(_, best)| rank(best) < rank(&found))

@@ -9,6 +9,8 @@
 //! stay in the plan; none that they keep is left out. So a condition that is not understood only
 //! reads more. Absent: costs; an equality is taken to be worth more than a range, whatever is stored.
 
+#[cfg(test)]
+mod answers;
 mod choice;
 mod conditions;
 mod encoding;

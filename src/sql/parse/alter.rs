@@ -12,7 +12,6 @@ use crate::sql::statement::{AlterAction, ObjectKind, Statement};
 
 /// Kinds that PostgreSQL drops, alters or comments on and that do not exist here.
 const OTHER_KINDS: &[&str] = &[
-    "INDEX",
     "SCHEMA",
     "DATABASE",
     "USER",
@@ -43,7 +42,8 @@ fn kind(cursor: &mut Cursor, verb: &str) -> Result<ObjectKind> {
     }
     Err(match OTHER_KINDS.iter().find(|words| cursor.sees(words)) {
         Some(words) => unsupported(cursor, &format!("{verb} {words}")),
-        None => cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, SINK, PIPELINE or SECRET"),
+        None => cursor
+            .expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX, SINK, PIPELINE or SECRET"),
     })
 }
 
@@ -54,6 +54,9 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
         return functions::drop(cursor);
     }
     let kind = kind(cursor, "DROP")?;
+    if kind == ObjectKind::Index {
+        cursor.accept("CONCURRENTLY");
+    }
     let if_exists = if_exists(cursor);
     let names = cursor.object_names()?;
     let cascade = cursor.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");

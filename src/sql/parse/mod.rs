@@ -9,6 +9,7 @@ mod copy;
 mod create;
 mod cursors;
 mod functions;
+mod indexes;
 mod recovery;
 mod run;
 mod settings;
@@ -229,6 +230,7 @@ pub(crate) fn accept_kind(cursor: &mut Cursor) -> Option<ObjectKind> {
         ("MATERIALIZED VIEW", ObjectKind::MaterializedView),
         ("VIEW", ObjectKind::View),
         ("SINK", ObjectKind::Sink),
+        ("INDEX", ObjectKind::Index),
         ("PIPELINE", ObjectKind::Pipeline),
         ("SECRET", ObjectKind::Secret),
     ];

@@ -219,3 +219,34 @@ fn explain_of_a_replacement_holds_the_view() {
     );
     assert!(view.or_replace);
 }
+
+#[test]
+fn create_index_in_its_forms() {
+    let Statement::CreateIndex(i) = one(
+        "CREATE INDEX CONCURRENTLY IF NOT EXISTS by_a ON public.v USING btree \
+         (a, \"B\" DESC, c ASC NULLS FIRST, d DESC NULLS LAST) INCLUDE (e, f)",
+    ) else {
+        panic!()
+    };
+    assert_eq!(i.name.as_deref(), Some("by_a"));
+    assert!(i.if_not_exists);
+    assert_eq!(i.relation, "v");
+    let columns: Vec<_> = i
+        .columns
+        .iter()
+        .map(|c| (c.name.as_str(), c.descending, c.nulls_first))
+        .collect();
+    // As in PostgreSQL, NULL is larger than all values.
+    let wanted = [
+        ("a", false, false),
+        ("B", true, true),
+        ("c", false, true),
+        ("d", true, false),
+    ];
+    assert_eq!(columns, wanted);
+    assert_eq!(i.include, ["e", "f"]);
+    let Statement::CreateIndex(i) = one("CREATE INDEX ON v (a)") else {
+        panic!()
+    };
+    assert_eq!(i.name, None);
+}
