@@ -144,6 +144,13 @@ impl CatalogSnapshot {
         self.functions.get(signature)
     }
 
+    /// Aggregates that are made of a function.
+    pub fn aggregates_of(&self, function: &FunctionDefinition) -> Vec<Arc<FunctionDefinition>> {
+        let signature = function.signature();
+        let is_part = |a: &&Arc<FunctionDefinition>| a.parts().contains(&signature);
+        self.functions.values().filter(is_part).cloned().collect()
+    }
+
     /// Views that call a function, directly or through others, by name.
     pub fn function_users(&self, oid: u32) -> Vec<Arc<CatalogObject>> {
         let calls = |o: &&Arc<CatalogObject>| o.functions().iter().any(|f| f.oid == oid);

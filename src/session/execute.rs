@@ -67,6 +67,12 @@ impl Session {
                 if_exists,
                 cascade,
             } => self.drop_functions(functions, *if_exists, *cascade),
+            Statement::CreateAggregate(create) => self.create_aggregate(create).await,
+            Statement::DropAggregate {
+                aggregates,
+                if_exists,
+                cascade,
+            } => self.drop_aggregates(aggregates, *if_exists, *cascade),
             Statement::CreateSecret {
                 name,
                 value,

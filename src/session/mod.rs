@@ -4,6 +4,7 @@
 //! statements; how results are written to a wire is not its concern.
 
 mod advice;
+mod aggregates;
 pub(crate) mod binding;
 mod block;
 mod context;

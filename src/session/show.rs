@@ -129,7 +129,7 @@ impl Session {
                 Some(render_functions::arguments(function)),
                 Some(render_functions::result(function)),
                 Some(render_functions::volatility(function).to_lowercase()),
-                Some(function.query_text()),
+                function.query_text(),
             ]
         });
         text_rows(&FUNCTION_COLUMNS, rows.collect::<Vec<_>>(), "SHOW")

@@ -12,7 +12,7 @@ use crate::catalog::definition::{
     ColumnDefinition, EmitMode, ExpectationDefinition, IndexColumn, Options, WatermarkDefinition,
 };
 use crate::catalog::function::{
-    FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
+    AggregateBody, FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
 };
 
 use super::recovery::RecoveryStatement;
@@ -48,6 +48,17 @@ pub enum Statement {
     CreateIndex(CreateIndex),
     /// `CREATE FUNCTION`
     CreateFunction(CreateFunction),
+    /// `CREATE AGGREGATE`
+    CreateAggregate(CreateAggregate),
+    /// `DROP AGGREGATE name (types), … [CASCADE]`
+    DropAggregate {
+        /// which
+        aggregates: Vec<FunctionReference>,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// `CASCADE`
+        cascade: bool,
+    },
     /// `DROP FUNCTION name [(types)], … [CASCADE]`
     DropFunction {
         /// which
@@ -263,6 +274,19 @@ pub enum ObjectKind {
     Pipeline,
     /// `SECRET`
     Secret,
+}
+
+/// `CREATE AGGREGATE`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateAggregate {
+    /// name
+    pub name: String,
+    /// `OR REPLACE`
+    pub or_replace: bool,
+    /// arguments
+    pub parameters: Vec<FunctionParameter>,
+    /// what it is made of
+    pub body: AggregateBody,
 }
 
 /// `CREATE INDEX`.

@@ -3,6 +3,7 @@
 //! Each stages its change in the open transaction, with what the engine must do after the commit.
 //! A definition that cannot run is refused here, before it is staged.
 
+mod aggregates;
 mod alter;
 mod bounds;
 mod columns;

@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::{added_column, checked, expectation, option_list, option_name, watermark};
-use super::{accept_kind, functions, if_exists, unsupported};
+use super::{accept_kind, aggregates, functions, if_exists, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
@@ -52,6 +52,9 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("DROP")?;
     if cursor.accept("FUNCTION") {
         return functions::drop(cursor);
+    }
+    if cursor.accept("AGGREGATE") {
+        return aggregates::drop(cursor);
     }
     let kind = kind(cursor, "DROP")?;
     if kind == ObjectKind::Index {

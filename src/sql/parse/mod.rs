@@ -4,6 +4,7 @@
 //! below. What PostgreSQL or our own reference knows and this build does not is 0A000, anything
 //! else is 42601 with the position.
 
+mod aggregates;
 mod alter;
 mod copy;
 mod create;
