@@ -251,6 +251,22 @@ pub struct PipelineDefinition {
     /// Where its checkpoint lay before it was told to be elsewhere, until it has been moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_location: Option<String>,
+    /// Pipelines whose views and sinks became its own, until their state has been taken over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merges: Vec<MergedPipeline>,
+}
+
+/// A pipeline that another one takes in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedPipeline {
+    /// Its name until then.
+    pub name: String,
+    /// Identity that its checkpoint names.
+    pub id: uuid::Uuid,
+    /// Its options, which say where the checkpoint lies.
+    pub options: Options,
+    /// The views that ran in it.
+    pub views: Vec<String>,
 }
 
 /// The kinds of named relations.

@@ -181,9 +181,15 @@ impl CatalogSnapshot {
     /// The views and materialized views that run in or the sinks that belong to a pipeline. Indexes
     /// are parts of their views.
     pub fn pipeline_members(&self, pipeline: &str) -> Vec<&Arc<CatalogObject>> {
+        let mut members = self.running_in(pipeline);
+        members.retain(|o| !matches!(o.definition, Definition::Index(_)));
+        members
+    }
+
+    /// As [`Self::pipeline_members`], with the indexes.
+    pub fn running_in(&self, pipeline: &str) -> Vec<&Arc<CatalogObject>> {
         self.objects
             .values()
-            .filter(|o| !matches!(o.definition, Definition::Index(_)))
             .filter(|o| pipeline_of(&o.definition) == Some(pipeline))
             .collect()
     }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::format::RunInfo;
 use super::location::Shared;
 use super::merge::is_same_run;
@@ -181,8 +183,8 @@ pub(super) fn damaged_run(shared: &Shared, info: &RunInfo, why: &str) -> Error {
     .hint(format!("Run REBUILD STATE OF {}.", shared.identity.name()))
 }
 
-/// Reads and checks a run file.
-pub(super) async fn read_run(shared: &Shared, info: &RunInfo) -> Result<Run> {
+/// Reads a run file and checks its size and checksum.
+pub(super) async fn read_run_bytes(shared: &Shared, info: &RunInfo) -> Result<Bytes> {
     let path = format!("state/{}", info.file);
     let damaged = |why: &str| damaged_run(shared, info, why);
     let Some(blob) = shared.store.get(&path).await? else {
@@ -195,8 +197,14 @@ pub(super) async fn read_run(shared: &Shared, info: &RunInfo) -> Result<Run> {
     if crc32c::crc32c(&blob.bytes) != info.crc32c {
         return Err(damaged("its checksum is wrong"));
     }
-    Run::decode(&blob.bytes).map_err(|error| {
+    Ok(blob.bytes)
+}
+
+/// Reads and checks a run file.
+pub(super) async fn read_run(shared: &Shared, info: &RunInfo) -> Result<Run> {
+    let bytes = read_run_bytes(shared, info).await?;
+    Run::decode(&bytes).map_err(|error| {
         let why = error.detail_text().unwrap_or("it is not a run");
-        damaged(why.trim_end_matches('.'))
+        damaged_run(shared, info, why.trim_end_matches('.'))
     })
 }

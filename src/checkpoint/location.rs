@@ -107,6 +107,16 @@ impl PendingState {
         }
     }
 
+    /// A run file of another checkpoint as the changes of a batch.
+    pub(super) fn of_file(batch_id: u64, bytes: Bytes, info: &RunInfo) -> Self {
+        Self {
+            batch_id,
+            run: Some(bytes),
+            entries: info.entries,
+            crc32c: info.crc32c,
+        }
+    }
+
     /// Size in bytes; 0 if nothing changed.
     pub fn bytes(&self) -> u64 {
         self.run.as_ref().map_or(0, |run| run.len() as u64)

@@ -33,6 +33,7 @@ pub mod recovery;
 pub mod relocate;
 mod retain;
 mod source_log;
+pub mod taking_over;
 
 pub use load::{LoadedRun, RunLoader};
 pub(crate) use location::archive_label;

@@ -59,6 +59,12 @@ pub async fn check_target(location: &str, pipeline: Uuid) -> Result<()> {
     require_free(&target, pipeline).await
 }
 
+/// Whether the checkpoint of `pipeline` lies at a location.
+pub async fn is_at(location: &str, pipeline: Uuid) -> Result<bool> {
+    let store = CheckpointLocation::store(location, &Default::default())?;
+    Ok(owner(&store).await? == Some(pipeline))
+}
+
 /// The pipeline whose checkpoint lies there.
 async fn owner(store: &Arc<dyn BlobStore>) -> Result<Option<Uuid>> {
     let Some(blob) = store.get("metadata").await? else {

@@ -59,6 +59,11 @@ impl Checkpoint {
         if oldest + slack > cutoff {
             return Ok(0);
         }
+        self.forget_before(cutoff).await
+    }
+
+    /// Deletes what no batch from `cutoff` on needs. Returns the files deleted.
+    pub(super) async fn forget_before(&self, cutoff: u64) -> Result<u64> {
         self.read_unknown_manifests(cutoff).await?;
         let doomed = self.shared.state.lock().doomed_files(cutoff);
         self.shared.lease.check().await?;

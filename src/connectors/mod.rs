@@ -184,6 +184,23 @@ pub trait Source: Send + Sync {
         }
     }
 
+    /// What was taken in up to a position, to be compared with what another pipeline took in;
+    /// `None`: the position itself tells it.
+    async fn taken_in(&self, _position: &SourceOffset) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Goes on from where another pipeline's source of the same stream stands, whose log is `theirs`.
+    /// A source with a [`SourceLog`] writes what the position stands for as the entry of `batch_id`.
+    async fn take_over(
+        &self,
+        _batch_id: u64,
+        position: &SourceOffset,
+        _theirs: &dyn SourceLog,
+    ) -> Result<SourceOffset> {
+        Ok(position.clone())
+    }
+
     /// Whether a range that was read once can still be read whole; an error that says what is gone.
     async fn check_range(&self, range: &SourceRange) -> Result<()> {
         self.check_position(&range.end).await

@@ -13,7 +13,7 @@ use super::DatabaseOptions;
 use super::lock::DirectoryLock;
 use super::seams::{CatalogDefinitions, SessionBinder};
 use crate::catalog::Catalog;
-use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
 use crate::catalog::history::{History, METRICS_RETENTION_US};
 use crate::catalog::pg_catalog::backends::Backends;
 use crate::catalog::snapshot::{CatalogSnapshot, pipeline_of};
@@ -100,7 +100,12 @@ impl DatabaseParts {
     /// What a crash in the middle of a DROP left: it must not keep the name from being used again.
     fn archive_leftovers(&self, dir: &Path) {
         let definitions = self.catalog.snapshot();
-        let pipelines = definitions.pipelines().map(|(_, p)| p.id).collect();
+        // Those that are to be taken over lie under their own names until they have been.
+        let ids = |p: &PipelineDefinition| {
+            let merged: Vec<_> = p.merges.iter().map(|merged| merged.id).collect();
+            merged.into_iter().chain([p.id])
+        };
+        let pipelines = definitions.pipelines().flat_map(|(_, p)| ids(p)).collect();
         let archived = archive_leftovers(&dir.join("checkpoints"), &pipelines, &self.clock);
         let told = archived.and_then(|archived| {
             archived.iter().try_for_each(|to| {

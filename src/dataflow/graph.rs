@@ -133,6 +133,13 @@ impl Dataflow {
         }
     }
 
+    /// Tables that a view's state lies in; none if there is no such view.
+    pub fn tables_of(&self, view: &str) -> Vec<TableId> {
+        self.index_of(view)
+            .map(|index| self.views[index].tables())
+            .unwrap_or_default()
+    }
+
     /// The plans of the views, in the order they run.
     pub fn plans(&self) -> impl Iterator<Item = &ViewPlan> {
         self.views.iter().map(|view| &view.plan)

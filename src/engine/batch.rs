@@ -175,7 +175,11 @@ impl Pipeline {
         let written_bytes = opened.pace.written_bytes();
         let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes(), written_bytes);
         for slot in &opened.slots {
-            let Some(latest) = &slot.latest else { continue };
+            let latest = match &self.hold {
+                Some(hold) => hold.targets.get(&slot.relation),
+                None => slot.latest.as_ref(),
+            };
+            let Some(latest) = latest else { continue };
             if slot.reads_log && slot.backlog.rows == Some(0) {
                 // Commits of other relations are no reason for a batch.
                 continue;
@@ -200,7 +204,8 @@ impl Pipeline {
         let closes_windows = opened.closes_windows(watermark);
         let fills = !opened.unfilled.is_empty() || self.sinks.iter().any(|s| s.is_new);
         let is_due = opened.due_us().is_some_and(|due| due <= batch_at_us);
-        if sources.is_empty() && !fills && !closes_windows && !is_due {
+        let persists = self.hold.is_some() && !opened.unpersisted.is_empty();
+        if sources.is_empty() && !fills && !closes_windows && !is_due && !persists {
             return Ok(None);
         }
         Ok(Some(OffsetEntry {

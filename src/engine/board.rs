@@ -6,7 +6,6 @@ use super::shared::Doing;
 use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
 };
-use crate::catalog::definition::Definition;
 use crate::checkpoint::OffsetEntry;
 
 impl Pipeline {
@@ -65,7 +64,6 @@ impl Pipeline {
         let queries = self
             .objects
             .iter()
-            .filter(|o| !matches!(o.definition, Definition::Index(_)))
             .map(|o| (o.name.clone(), self.query_status(&o.name)))
             .collect();
         let (sources, operators, checkpoint) = (

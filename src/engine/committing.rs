@@ -58,6 +58,11 @@ pub(super) struct Unpersisted {
 }
 
 impl Unpersisted {
+    /// The checkpoint has it all.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Adds a batch's changes. What is to be persisted now: all, once `interval` has passed since
     /// the oldest or they take too much memory, else nothing. Without an interval each batch is.
     fn add(&mut self, run: Arc<Run>, interval: Option<Duration>, now: Duration) -> Vec<Arc<Run>> {
@@ -149,7 +154,8 @@ impl Pipeline {
         let taken_rows = intake.rows_by_relation().values().sum();
         opened.pace.learn_written(taken_rows, run.bytes() as u64);
         // What a new view or sink got is not to be computed again: another batch would fill it.
-        let must_persist = !opened.fills.is_empty() || self.sinks.iter().any(|s| s.is_new);
+        let must_persist =
+            !opened.fills.is_empty() || self.sinks.iter().any(|s| s.is_new) || self.hold.is_some();
         let interval = self.settings.checkpoint_interval.filter(|_| !must_persist);
         let now = self.parts.clock.monotonic();
         let runs = opened.unpersisted.add(Arc::clone(&run), interval, now);
@@ -293,6 +299,7 @@ impl Pipeline {
             && opened.newest_commit > Some(opened.first_batch)
             && opened.fills.is_empty()
             && has_more
+            && self.hold.is_none()
             && self.is_trigger_due()
             && !self.waits_for_reached()
     }

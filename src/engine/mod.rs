@@ -14,6 +14,7 @@ mod diagnosing;
 mod feeding;
 mod intake;
 mod interrupt;
+mod merging;
 mod metrics;
 mod opening;
 mod pace;
@@ -34,7 +35,7 @@ mod subscribe;
 mod telling;
 mod verifying;
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,33 +104,18 @@ impl Engine {
             }),
         };
         verifying::clean(&engine.inner.parts);
-        let objects = engine.inner.parts.definitions.objects();
-        let mut members: HashMap<String, (Vec<CatalogObject>, Vec<CatalogObject>)> = HashMap::new();
-        for object in &objects {
+        let mut pipelines = BTreeSet::new();
+        for object in engine.inner.parts.definitions.objects() {
             match &object.definition {
-                Definition::MaterializedView(view) => {
-                    members
-                        .entry(view.pipeline.clone())
-                        .or_default()
-                        .0
-                        .push(object.clone());
-                }
-                Definition::Index(index) => {
-                    let (views, _) = members.entry(index.pipeline.clone()).or_default();
-                    views.push(object.clone());
-                }
-                Definition::Sink(sink) => {
-                    let (views, sinks) = members.entry(sink.pipeline.clone()).or_default();
-                    if !engine.is_materialized_view(&sink.from) {
-                        views.push(object.clone());
-                    }
-                    sinks.push(object.clone());
-                }
-                Definition::Stream(_) => engine.create_stream(object).await?,
+                Definition::MaterializedView(view) => pipelines.extend([view.pipeline.clone()]),
+                Definition::Index(index) => pipelines.extend([index.pipeline.clone()]),
+                Definition::Sink(sink) => pipelines.extend([sink.pipeline.clone()]),
+                Definition::Stream(_) => engine.create_stream(&object).await?,
                 Definition::Table(_) | Definition::View(_) => {}
             }
         }
-        for (name, (views, sinks)) in members {
+        for name in pipelines {
+            let (views, sinks) = engine.members_of(&name);
             let Some(definition) = engine.inner.parts.definitions.pipeline(&name) else {
                 return Err(Error::damaged(format!(
                     "the catalog has no settings of pipeline \"{name}\""
@@ -644,12 +630,18 @@ impl Engine {
     /// State of everything, for the system tables; never blocks on a pipeline.
     pub fn status(&self) -> status::EngineStatus {
         let mut all = status::EngineStatus::default();
+        let objects = self.inner.parts.definitions.objects().into_iter();
+        let indexes = objects.filter(|o| matches!(o.definition, Definition::Index(_)));
+        let indexes: BTreeSet<String> = indexes.map(|o| o.name).collect();
         let mut pipelines = self.inner.directory.all();
         pipelines.sort_by(|a, b| a.name.cmp(&b.name));
         for shared in pipelines {
             let board = shared.board.lock().clone();
             all.pipelines.push(board.pipeline);
-            all.queries.extend(board.queries.into_values());
+            // An index is a part of its view, and says nothing by itself.
+            let queries = board.queries.into_iter();
+            let queries = queries.filter(|(name, _)| !indexes.contains(name));
+            all.queries.extend(queries.map(|(_, query)| query));
             all.sources.extend(board.sources);
             all.sinks.extend(board.sinks);
             all.state_operators.extend(board.state_operators);

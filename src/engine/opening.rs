@@ -167,6 +167,12 @@ impl Pipeline {
             views.push(entry);
         }
         self.finish_move().await?;
+        let tables = |view: &ViewEntry| {
+            let name = &view.object.name;
+            (name.clone(), dataflow.tables_of(name))
+        };
+        let tables = views.iter().map(tables).collect();
+        self.finish_merges(&views, &tables).await?;
         let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
         for note in &resume.notes {
             self.event("recovered", serde_json::json!({ "note": note }));
@@ -182,6 +188,9 @@ impl Pipeline {
                 }
                 ViewState::Changed => return Err(changed_query(&view.object.name)),
             }
+        }
+        if last.is_some() {
+            self.require_merged_state(&unfilled)?;
         }
         let filled_before: BTreeSet<String> = committed
             .keys()
@@ -292,15 +301,7 @@ impl Pipeline {
             .join("pipelines")
             .join(file_name(&self.shared.name));
         let mut state = self.open_state(&dir)?;
-        let identity = Identity {
-            pipeline_id: self.shared.id,
-            pipeline_name: self.shared.name.clone(),
-            fingerprint: views
-                .iter()
-                .map(|v| v.fingerprint.as_str())
-                .collect::<Vec<_>>()
-                .join(" "),
-        };
+        let identity = self.identity_of(views);
         let expectation = Expectation {
             catalog_batch: self
                 .parts
@@ -341,6 +342,16 @@ impl Pipeline {
         let state = Arc::new(state);
         self.state = Some(Arc::clone(&state));
         Ok((checkpoint, state, resume))
+    }
+
+    /// Whose checkpoint it is.
+    pub(super) fn identity_of(&self, views: &[ViewEntry]) -> Identity {
+        let fingerprints: Vec<&str> = views.iter().map(|v| v.fingerprint.as_str()).collect();
+        Identity {
+            pipeline_id: self.shared.id,
+            pipeline_name: self.shared.name.clone(),
+            fingerprint: fingerprints.join(" "),
+        }
     }
 
     async fn load_runs(&self, state: &StateStore, loader: &mut RunLoader) -> Result<()> {

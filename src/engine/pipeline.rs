@@ -22,6 +22,7 @@ use super::batch::BatchOutcome;
 use super::committing::Committing;
 use super::decide::{self, AfterError, Trigger, known_by};
 use super::interrupt::{Interrupted, interruptible};
+use super::merging::Hold;
 use super::opening::Opened;
 use super::parts::{EngineParts, Event};
 use super::planning::ViewRegistry;
@@ -69,6 +70,8 @@ pub(super) enum Phase {
     Running,
     /// Until then, then open again (true) or go on running (false).
     Waiting(tokio::time::Instant, bool),
+    /// At a batch border, until it is released or merged with another pipeline.
+    Held,
     Stopped,
     Failed,
 }
@@ -124,6 +127,8 @@ pub(super) struct Pipeline {
     /// The last batch was one of several that the pipeline is behind.
     pub is_catching_up: bool,
     pub attempt: u32,
+    /// It is to stand still.
+    pub hold: Option<Hold>,
     stopped_by_user: bool,
     waiters: Vec<Waiter>,
     last_start: Option<tokio::time::Instant>,
@@ -165,6 +170,7 @@ impl Pipeline {
             letters_told: BTreeMap::new(),
             is_catching_up: false,
             attempt: 0,
+            hold: None,
             waiters: Vec::new(),
             last_start: None,
         }
@@ -209,7 +215,7 @@ impl Pipeline {
                         }
                     }
                 }
-                Phase::Stopped | Phase::Failed => match commands.recv().await {
+                Phase::Held | Phase::Stopped | Phase::Failed => match commands.recv().await {
                     Some(command) => {
                         queue.push_back(command);
                         phase
@@ -236,6 +242,7 @@ impl Pipeline {
                 self.event(if recovered { "recovered" } else { "started" }, json!({}));
                 self.error = None;
                 if self.stopped_by_user {
+                    self.give_up_hold(self.not_running());
                     self.tell("stopped");
                     Phase::Stopped
                 } else {
@@ -284,6 +291,9 @@ impl Pipeline {
                     return Phase::Running;
                 }
                 self.answer_waiters(outcome);
+                if self.stands_held(outcome).await {
+                    return Phase::Held;
+                }
                 if outcome == BatchOutcome::Idle
                     && self.settings.trigger == Trigger::AvailableNow
                     && !self.source_is_down()
@@ -321,7 +331,7 @@ impl Pipeline {
     ) {
         // Batches that are run again were due long ago.
         let replays = self.opened.as_ref().is_some_and(|o| !o.replay.is_empty());
-        if !queue.is_empty() || !self.waiters.is_empty() || replays {
+        if !queue.is_empty() || !self.waiters.is_empty() || replays || self.hold.is_some() {
             return;
         }
         let due = match self.settings.trigger {
@@ -405,6 +415,7 @@ impl Pipeline {
         } else {
             self.shared.give_up_batches();
         }
+        self.give_up_hold(error.clone());
         let jitter = (self.parts.clock.now_us() % 1000) as f64 / 1000.0;
         let decision = decide::after_error(&error, self.attempt, jitter);
         let detail = json!({ "error": error.primary(), "sqlstate": error.sqlstate(), "hint": error.hint_text(), "attempt": self.attempt });
@@ -484,6 +495,17 @@ impl Pipeline {
                 let answer = self.recover(&work, phase).await;
                 self.refresh_board();
                 reply.send(answer).ok();
+            }
+            Command::Hold(hold) => self.begin_hold(hold, phase),
+            Command::Release => {
+                self.hold = None;
+                if matches!(phase, Phase::Held) {
+                    *phase = Phase::Running;
+                }
+            }
+            Command::TakeIn(views, sinks, reply) => {
+                self.take_in(views, sinks, phase).await;
+                reply.send(Ok(())).ok();
             }
             // It came between batches: the pipeline got on by itself.
             Command::Stalled => {}
@@ -604,7 +626,7 @@ impl Pipeline {
         }
     }
 
-    fn not_running(&self) -> Error {
+    pub(super) fn not_running(&self) -> Error {
         Error::with_kind(
             ErrorKind::User,
             crate::error::sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use super::CommittedChanges;
+use super::merging::Hold;
 use super::recovery::{Recovered, Recovery};
 use super::status::{
     CheckpointStatus, PipelineStatus, QueryStatus, SinkStatus, SourceStatus, StateOperatorStatus,
@@ -41,6 +42,12 @@ pub(super) enum Command {
     Refresh(Reply),
     /// true: a pipeline that does not run is an error, not passed over.
     Flush(bool, Reply),
+    /// Read on as far as told, then stand still until released or merged.
+    Hold(Hold),
+    /// Go on.
+    Release,
+    /// All views and sinks there are now, those of a pipeline that ended among them.
+    TakeIn(Vec<CatalogObject>, Vec<CatalogObject>, Reply),
     /// Sources or sinks changed their options: they are opened again.
     Reopen(Reply),
     /// Reading shows no life: the batch is given up and the sources are opened again.

@@ -40,6 +40,8 @@ pub(super) enum Action {
     AlterRelation(Arc<CatalogObject>),
     /// whole options of a view, sink, stream or pipeline
     AlterOptions(ObjectKind, String, Options),
+    /// a pipeline whose views and sinks are another one's now
+    MergePipelines { into: String, from: String },
 }
 
 /// An open transaction's changes to definitions.
@@ -159,6 +161,11 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
         };
     }
     let before = parts.catalog.snapshot();
+    // What may fail of a merge comes before it is a fact.
+    let held = parts
+        .engine()
+        .hold_together(&merged_together(&actions))
+        .await?;
     let refused = refuse_old_changes(&parts, &actions);
     if let Err(error) = commit_definitions(&parts, catalog, rows, &actions).await {
         for (oid, version) in refused.into_iter().rev() {
@@ -166,6 +173,7 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
         }
         return Err(error);
     }
+    held.keep();
     for (index, action) in actions.iter().enumerate() {
         if let Err(error) = follow(&parts, action).await {
             take_back(&parts, &actions, index, &before).await;
@@ -173,7 +181,20 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
         }
     }
     settle_pipelines(&parts, &before);
-    forget_previous_locations(&parts, &actions).await
+    forget_what_is_done(&parts, &actions).await
+}
+
+/// Groups of pipelines that become one, each by the name that stays.
+fn merged_together(actions: &[Action]) -> BTreeMap<String, Vec<String>> {
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for action in actions {
+        if let Action::MergePipelines { into, from } = action {
+            let mut group = groups.remove(from).unwrap_or_default();
+            group.push(from.clone());
+            groups.entry(into.clone()).or_default().append(&mut group);
+        }
+    }
+    groups
 }
 
 /// A relation whose rows a transaction changes must not have been dropped by another one.
@@ -262,8 +283,12 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             match &object.definition {
                 Definition::Stream(_) => parts.engine().create_stream(object).await?,
 
-                Definition::Sink(sink) => {
+                Definition::Sink(_) => {
                     let snapshot = parts.catalog.snapshot();
+                    let object = snapshot.require_same(object)?;
+                    let Definition::Sink(sink) = &object.definition else {
+                        return Err(Error::internal("only a sink is started"));
+                    };
                     let pipeline = require_pipeline(&snapshot, &sink.pipeline)?;
                     let pipeline = (sink.pipeline.as_str(), pipeline);
                     parts.engine().create_sink(object, pipeline).await?;
@@ -276,12 +301,14 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             record(parts, "created", object);
         }
         Action::CreateView(object, plan) => {
+            // A later statement of the transaction may have moved it to another pipeline.
+            let snapshot = parts.catalog.snapshot();
+            let object = snapshot.require_same(object)?;
             let (Definition::MaterializedView(_) | Definition::Index(_), Some(name)) =
                 (&object.definition, pipeline_of(&object.definition))
             else {
                 return Err(Error::internal("only a materialized view is started"));
             };
-            let snapshot = parts.catalog.snapshot();
             let pipeline = require_pipeline(&snapshot, name)?;
             parts
                 .engine()
@@ -309,6 +336,10 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
         }
         Action::AlterOptions(kind, name, options) => {
             parts.engine().alter_options(*kind, name, options).await?;
+        }
+        Action::MergePipelines { into, from } => {
+            parts.engine().merge(into, from).await?;
+            record_event(parts, "merged", into, json!({ "pipeline": from }));
         }
     }
     Ok(())
@@ -400,17 +431,22 @@ fn take_back_query(
     }
 }
 
-/// Checkpoints that were to be moved have been.
-async fn forget_previous_locations(parts: &DatabaseParts, actions: &[Action]) -> Result<()> {
+/// Checkpoints that were to be moved, and states that were to be taken over, have been.
+async fn forget_what_is_done(parts: &DatabaseParts, actions: &[Action]) -> Result<()> {
     for action in actions {
-        let Action::AlterOptions(ObjectKind::Pipeline, name, _) = action else {
+        let (Action::AlterOptions(ObjectKind::Pipeline, name, _)
+        | Action::MergePipelines { into: name, .. }) = action
+        else {
             continue;
         };
         let mut change = parts.catalog.begin();
-        let definition = change.snapshot().pipeline(name).cloned();
-        if let Some(mut definition) = definition
-            && definition.previous_location.take().is_some()
-        {
+        let Some(mut definition) = change.snapshot().pipeline(name).cloned() else {
+            continue;
+        };
+        let before = definition.clone();
+        definition.previous_location = None;
+        definition.merges.clear();
+        if definition != before {
             change.stage(CatalogChange::PutPipeline(name.clone(), definition))?;
             parts.catalog.commit(change).await?;
         }

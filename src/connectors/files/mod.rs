@@ -19,6 +19,7 @@ mod read;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,9 +161,9 @@ impl FilesSource {
         Layout::new(&self.schema, &self.metadata, projection)
     }
 
-    /// Entries of the log by batch.
-    async fn entries(&self) -> Result<HashMap<u64, LogEntry>> {
-        let all = self.log.load_all().await?;
+    /// Entries of a log by batch.
+    async fn entries(&self, log: &dyn SourceLog) -> Result<HashMap<u64, LogEntry>> {
+        let all = log.load_all().await?;
         all.iter()
             .map(|(batch_id, value)| {
                 Ok((*batch_id, LogEntry::parse(&self.names, *batch_id, value)?))
@@ -172,7 +173,21 @@ impl FilesSource {
 
     /// Makes the known files those of the chain that ends at `last`.
     async fn load(&self, last: Option<u64>) -> Result<()> {
-        let entries = self.entries().await?;
+        let (chain, seen) = self.read_log(&*self.log, last).await?;
+        let mut known = self.known.lock();
+        known.loaded = true;
+        known.chain = chain;
+        known.seen = seen;
+        Ok(())
+    }
+
+    /// The chain of a log that ends at `last`, and the files on it.
+    async fn read_log(
+        &self,
+        log: &dyn SourceLog,
+        last: Option<u64>,
+    ) -> Result<(Vec<u64>, HashMap<String, Seen>)> {
+        let entries = self.entries(log).await?;
         let chain = plan::chain(&self.names, &entries, last)?;
         let mut seen = HashMap::new();
         for batch_id in &chain {
@@ -180,11 +195,7 @@ impl FilesSource {
                 remember(&mut seen, file, *batch_id);
             }
         }
-        let mut known = self.known.lock();
-        known.loaded = true;
-        known.chain = chain;
-        known.seen = seen;
-        Ok(())
+        Ok((chain, seen))
     }
 
     /// Loads the newest chain, if nothing was loaded yet.
@@ -282,27 +293,30 @@ impl FilesSource {
             return None;
         }
         let through = known.chain[known.chain.len() - 1 - self.retain_batches];
-        let mut by_order = BTreeMap::new();
-        for (path, seen) in known.seen.iter().filter(|(_, s)| s.batch_id <= through) {
-            let entry = FileEntry {
-                path: path.clone(),
-                size: seen.size,
-                modified_at_us: seen.modified_at_us,
-            };
-            let file = PlannedFile {
-                entry,
-                batch_id: Some(seen.batch_id),
-                skipped: None,
-            };
-            by_order.insert((seen.batch_id, seen.modified_at_us, path.clone()), file);
-        }
-        Some((
-            through,
-            LogEntry {
-                previous: None,
-                files: by_order.into_values().collect(),
-            },
-        ))
+        let old = known.seen.iter().filter(|(_, s)| s.batch_id <= through);
+        Some((through, compacted(old)))
+    }
+}
+
+/// One entry for all of these files.
+fn compacted<'a>(seen: impl Iterator<Item = (&'a String, &'a Seen)>) -> LogEntry {
+    let mut by_order = BTreeMap::new();
+    for (path, seen) in seen {
+        let entry = FileEntry {
+            path: path.clone(),
+            size: seen.size,
+            modified_at_us: seen.modified_at_us,
+        };
+        let file = PlannedFile {
+            entry,
+            batch_id: Some(seen.batch_id),
+            skipped: None,
+        };
+        by_order.insert((seen.batch_id, seen.modified_at_us, path.clone()), file);
+    }
+    LogEntry {
+        previous: None,
+        files: by_order.into_values().collect(),
     }
 }
 
@@ -395,6 +409,41 @@ impl Source for FilesSource {
             files,
         };
         self.log.put(batch_id, &entry.to_json()?).await?;
+        Ok(position.to_offset())
+    }
+
+    async fn taken_in(&self, position: &SourceOffset) -> Result<Option<u64>> {
+        let position = FilesOffset::parse(position)?;
+        let (_, seen) = self.read_log(&*self.log, position.files_log).await?;
+        // The same whatever batches they came in.
+        let of_file = |(path, seen): (&String, &Seen)| {
+            let mut hasher = DefaultHasher::new();
+            (path, seen.size, seen.modified_at_us).hash(&mut hasher);
+            hasher.finish()
+        };
+        Ok(Some(seen.iter().map(of_file).fold(0, u64::wrapping_add)))
+    }
+
+    /// Their files become the entry of `batch_id`.
+    async fn take_over(
+        &self,
+        batch_id: u64,
+        position: &SourceOffset,
+        theirs: &dyn SourceLog,
+    ) -> Result<SourceOffset> {
+        let position = FilesOffset::parse(position)?;
+        if position.files_log.is_none() {
+            return Ok(position.to_offset());
+        }
+        let (_, seen) = self.read_log(theirs, position.files_log).await?;
+        let mut entry = compacted(seen.iter());
+        // Their batches had other numbers.
+        entry.files.iter_mut().for_each(|file| file.batch_id = None);
+        self.log.put(batch_id, &entry.to_json()?).await?;
+        let position = FilesOffset {
+            files_log: Some(batch_id),
+            files: position.files,
+        };
         Ok(position.to_offset())
     }
 

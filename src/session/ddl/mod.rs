@@ -11,6 +11,7 @@ mod create;
 mod drop;
 mod functions;
 mod indexes;
+mod merging;
 mod readers;
 mod replace;
 mod views;
@@ -118,6 +119,7 @@ fn new_pipeline(options: Options) -> PipelineDefinition {
         options,
         stopped: false,
         previous_location: None,
+        merges: Vec::new(),
     }
 }
 

@@ -158,8 +158,22 @@ impl Session {
         same.name = pipeline.to_owned();
         let chosen = self.choose_pipeline(&same, &bound.depends_on)?;
         let is_wanted = wanted.is_none_or(|w| w == OptionValue::Text(pipeline.to_owned()));
-        if chosen == pipeline && is_wanted {
+        if chosen.name == pipeline && chosen.merged.is_empty() && is_wanted {
             return Ok(());
+        }
+        if !chosen.merged.is_empty() {
+            return Err(Error::unsupported(format!(
+                "replacing materialized view \"{}\" cannot merge pipelines",
+                create.name
+            ))
+            .detail(format!(
+                "The new query reads views of {} too.",
+                listed(chosen.merged.iter().map(String::as_str))
+            ))
+            .hint(format!(
+                "Say DROP MATERIALIZED VIEW {}, then create it again.",
+                quote_identifier(&create.name)
+            )));
         }
         Err(Error::unsupported(format!(
             "materialized view \"{}\" cannot move to another pipeline",
@@ -216,8 +230,8 @@ impl Session {
                 (new.plan, new.keeps_state)
             }
             None => {
-                let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
-                let object = self.defined_view(create, query, &bound, &pipeline);
+                let chosen = self.choose_pipeline(create, &bound.depends_on)?;
+                let object = self.defined_view(create, query, &bound, &chosen.name);
                 let seen = Arc::new(Seen(self.definitions()));
                 let engine = self.parts.engine();
                 (engine.planned(&object, &bound.plan, Some(seen))?, false)

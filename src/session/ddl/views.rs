@@ -15,11 +15,11 @@ use super::alter::follow_row_policy;
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
 use crate::catalog::definition::{
-    CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
+    CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, Options,
     ViewDefinition,
 };
 use crate::catalog::function::FunctionDefinition;
-use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, pipeline_of, wrong_kind};
+use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, wrong_kind};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CreateMaterializedView, CreateView, ObjectKind};
@@ -182,9 +182,9 @@ impl Session {
         query: String,
         bound: Bound,
     ) -> Result<()> {
-        let pipeline = self.choose_pipeline(create, &bound.depends_on)?;
+        let chosen = self.choose_pipeline(create, &bound.depends_on)?;
         let settings = super::pipeline_part(&create.options);
-        let object = self.defined_view(create, query, &bound, &pipeline);
+        let object = self.defined_view(create, query, &bound, &chosen.name);
         // Says whether it can run, before anything is staged. What this transaction itself
         // creates the engine learns at the commit, and then it says so there.
         let committed = self.parts.catalog.snapshot();
@@ -192,7 +192,8 @@ impl Session {
             let planned = self.parts.engine().planned(&object, &bound.plan, None)?;
             self.tell_of_unbounded_state(&create.name, &planned);
         }
-        self.join_pipeline(&pipeline, settings)?;
+        self.merge_pipelines(&create.name, &chosen)?;
+        self.join_pipeline(&chosen.name, settings)?;
         self.stage(
             CatalogChange::Create(object.clone()),
             Some(Action::CreateView(object, Box::new(bound.plan))),
@@ -239,51 +240,6 @@ impl Session {
             CatalogChange::PutPipeline(name.to_owned(), changed),
             Some(action),
         )
-    }
-
-    /// A view over views runs in their pipeline, else in the one it names, else in its own.
-    pub(super) fn choose_pipeline(
-        &self,
-        create: &CreateMaterializedView,
-        depends_on: &[String],
-    ) -> Result<String> {
-        let wanted = match create.options.get("pipeline") {
-            Some(OptionValue::Text(name)) => Some(name.clone()),
-            Some(OptionValue::Secret(_)) => {
-                return Err(Error::new(
-                    sqlstate::INVALID_PARAMETER_VALUE,
-                    "a pipeline's name cannot be a secret",
-                ));
-            }
-            None => None,
-        };
-        let inputs = pipelines_read(&self.definitions(), depends_on);
-        let mut names = inputs.iter();
-        match (names.next(), names.next(), wanted) {
-            (None, _, wanted) => Ok(wanted.unwrap_or_else(|| create.name.clone())),
-            (Some(input), None, None) => Ok(input.clone()),
-            (Some(input), None, Some(wanted)) if *input == wanted => Ok(wanted),
-            (Some(input), None, Some(wanted)) => Err(Error::new(
-                sqlstate::INVALID_OBJECT_DEFINITION,
-                format!(
-                    "materialized view \"{}\" cannot run in pipeline \"{wanted}\"",
-                    create.name
-                ),
-            )
-            .detail(format!(
-                "It reads views of pipeline \"{input}\", and runs in the same one."
-            ))
-            .hint("Leave out the option \"pipeline\".")),
-            (Some(_), Some(_), _) => Err(Error::unsupported(format!(
-                "materialized view \"{}\" cannot read views of several pipelines",
-                create.name
-            ))
-            .detail(format!(
-                "They run in {}.",
-                listed(inputs.iter().map(String::as_str))
-            ))
-            .hint("Create the views that it reads WITH (pipeline = '…') naming one pipeline.")),
-        }
     }
 
     pub(super) fn is_same_view(
@@ -434,22 +390,6 @@ pub(super) fn own_part(options: &Options) -> Options {
         !super::is_pipeline_option(name) && name != "pipeline" && name != "reset_state"
     });
     own
-}
-
-/// Pipelines of the materialized views that relations are or, through plain views, read.
-fn pipelines_read(snapshot: &CatalogSnapshot, names: &[String]) -> BTreeSet<String> {
-    let mut pipelines = BTreeSet::new();
-    let mut open: Vec<&String> = names.iter().collect();
-    while let Some(name) = open.pop() {
-        match snapshot.object(name).map(|o| &o.definition) {
-            Some(Definition::View(view)) => open.extend(&view.depends_on),
-            Some(definition @ Definition::MaterializedView(_)) => {
-                pipelines.extend(pipeline_of(definition).map(str::to_owned));
-            }
-            _ => {}
-        }
-    }
-    pipelines
 }
 
 /// An object reads `name`, directly or through views.

@@ -1,0 +1,179 @@
+//! The pipeline of a view, and views over views of several pipelines: these become one.
+//!
+//! All views of a pipeline show the same batch, so that a view over views of several pipelines can
+//! only be right if they are one. The definitions change here; the engine brings the pipelines to
+//! one place in their common sources before that is committed, and moves the state after it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::super::Session;
+use super::super::work::Action;
+use super::listed;
+use crate::catalog::changes::CatalogChange;
+use crate::catalog::definition::{CatalogObject, Definition, MergedPipeline, OptionValue};
+use crate::catalog::snapshot::{CatalogSnapshot, pipeline_of};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
+use crate::sql::statement::CreateMaterializedView;
+
+/// Where a view runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChosenPipeline {
+    /// The pipeline's name.
+    pub name: String,
+    /// Pipelines that become part of it.
+    pub merged: Vec<String>,
+}
+
+impl ChosenPipeline {
+    fn alone(name: String) -> Self {
+        Self {
+            name,
+            merged: Vec::new(),
+        }
+    }
+}
+
+impl Session {
+    /// A view over views runs in their pipeline, else in the one it names, else in its own.
+    pub(super) fn choose_pipeline(
+        &self,
+        create: &CreateMaterializedView,
+        depends_on: &[String],
+    ) -> Result<ChosenPipeline> {
+        let wanted = match create.options.get("pipeline") {
+            Some(OptionValue::Text(name)) => Some(name.clone()),
+            Some(OptionValue::Secret(_)) => {
+                return Err(Error::new(
+                    sqlstate::INVALID_PARAMETER_VALUE,
+                    "a pipeline's name cannot be a secret",
+                ));
+            }
+            None => None,
+        };
+        let inputs = pipelines_read(&self.definitions(), depends_on);
+        let name = match wanted {
+            Some(wanted) if inputs.is_empty() || inputs.contains(&wanted) => wanted,
+            Some(wanted) => return Err(elsewhere(&create.name, &wanted, &inputs)),
+            None if inputs.len() > 1 => self.parts.engine().furthest(&inputs),
+            None => inputs.first().unwrap_or(&create.name).clone(),
+        };
+        let mut chosen = ChosenPipeline::alone(name);
+        chosen.merged.extend(inputs);
+        chosen.merged.retain(|input| *input != chosen.name);
+        Ok(chosen)
+    }
+
+    /// Makes pipelines one, as a view over their views needs it.
+    pub(super) fn merge_pipelines(&mut self, view: &str, chosen: &ChosenPipeline) -> Result<()> {
+        if chosen.merged.is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.definitions();
+        let stopped = chosen.merged.iter().chain([&chosen.name]);
+        let mut stopped = stopped.filter(|name| snapshot.pipeline(name).is_some_and(|p| p.stopped));
+        if let Some(name) = stopped.next() {
+            return Err(not_running(view, name));
+        }
+        let names = listed(chosen.merged.iter().map(String::as_str));
+        let (what, become_part) = match chosen.merged.len() {
+            1 => ("pipeline", "becomes part"),
+            _ => ("pipelines", "become part"),
+        };
+        self.notice(format!(
+            "{what} {names} {become_part} of pipeline \"{}\", whose trigger and other options apply to all of its \
+             views from now on",
+            chosen.name
+        ));
+        for from in &chosen.merged {
+            self.merge_pipeline(&snapshot, from, &chosen.name)?;
+        }
+        Ok(())
+    }
+
+    fn merge_pipeline(&mut self, snapshot: &CatalogSnapshot, from: &str, into: &str) -> Result<()> {
+        let unknown =
+            |name: &str| Error::internal(format!("pipeline \"{name}\" is not in the catalog"));
+        let gone = snapshot.pipeline(from).ok_or_else(|| unknown(from))?;
+        let staying = self.definitions();
+        let mut staying = staying.pipeline(into).ok_or_else(|| unknown(into))?.clone();
+        // What it took in itself and has not taken over yet comes along.
+        staying.merges.extend(gone.merges.iter().cloned());
+        staying.merges.push(MergedPipeline {
+            name: from.to_owned(),
+            id: gone.id,
+            options: gone.options.clone(),
+            views: snapshot
+                .pipeline_members(from)
+                .iter()
+                .filter(|member| matches!(member.definition, Definition::MaterializedView(_)))
+                .map(|member| member.name.clone())
+                .collect(),
+        });
+        for member in snapshot.running_in(from) {
+            let mut moved = CatalogObject::clone(member);
+            match &mut moved.definition {
+                Definition::MaterializedView(view) => into.clone_into(&mut view.pipeline),
+                Definition::Sink(sink) => into.clone_into(&mut sink.pipeline),
+                Definition::Index(index) => into.clone_into(&mut index.pipeline),
+                _ => continue,
+            }
+            let change = CatalogChange::Replace {
+                name: member.name.clone(),
+                object: Arc::new(moved),
+            };
+            self.stage(change, None)?;
+        }
+        self.stage(CatalogChange::PutPipeline(into.to_owned(), staying), None)?;
+        self.stage(
+            CatalogChange::DropPipeline(from.to_owned()),
+            Some(Action::MergePipelines {
+                into: into.to_owned(),
+                from: from.to_owned(),
+            }),
+        )
+    }
+}
+
+fn elsewhere(view: &str, wanted: &str, inputs: &BTreeSet<String>) -> Error {
+    let what = if inputs.len() == 1 {
+        "pipeline"
+    } else {
+        "pipelines"
+    };
+    let names = listed(inputs.iter().map(String::as_str));
+    Error::new(
+        sqlstate::INVALID_OBJECT_DEFINITION,
+        format!("materialized view \"{view}\" cannot run in pipeline \"{wanted}\""),
+    )
+    .detail(format!(
+        "It reads views of {what} {names}, and runs in the same one."
+    ))
+    .hint("Leave out the option \"pipeline\".")
+}
+
+fn not_running(view: &str, pipeline: &str) -> Error {
+    Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("materialized view \"{view}\" needs pipelines to be merged, and \"{pipeline}\" is stopped"),
+    )
+    .detail("Pipelines are merged where both have taken in the same of their common sources.")
+    .hint(format!("START PIPELINE {};", quote_identifier(pipeline)))
+}
+
+/// Pipelines of the materialized views that relations are or, through plain views, read.
+fn pipelines_read(snapshot: &CatalogSnapshot, names: &[String]) -> BTreeSet<String> {
+    let mut pipelines = BTreeSet::new();
+    let mut open: Vec<&String> = names.iter().collect();
+    while let Some(name) = open.pop() {
+        match snapshot.object(name).map(|o| &o.definition) {
+            Some(Definition::View(view)) => open.extend(&view.depends_on),
+            Some(definition @ Definition::MaterializedView(_)) => {
+                pipelines.extend(pipeline_of(definition).map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    pipelines
+}
