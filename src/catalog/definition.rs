@@ -212,6 +212,33 @@ pub struct SinkDefinition {
     pub versions: BTreeMap<String, usize>,
 }
 
+/// A column of an index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexColumn {
+    /// Name of the view's column.
+    pub name: String,
+    /// `DESC`
+    pub descending: bool,
+    /// `NULLS FIRST`
+    pub nulls_first: bool,
+}
+
+/// `CREATE INDEX` on a materialized view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexDefinition {
+    /// The view's name.
+    pub view: String,
+    /// The view's identifier: its namesake after a replacement has other rows.
+    pub of: u32,
+    /// The view's pipeline.
+    pub pipeline: String,
+    /// Columns in order.
+    pub columns: Vec<IndexColumn>,
+    /// `INCLUDE (…)`; all columns of the view are there in any case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+}
+
 /// A pipeline's settings: the options of the views in it that concern the trigger loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineDefinition {
@@ -256,6 +283,8 @@ pub enum Definition {
     View(ViewDefinition),
     /// delivery of changes
     Sink(SinkDefinition),
+    /// another order of a materialized view's rows
+    Index(IndexDefinition),
 }
 
 impl Definition {
@@ -264,7 +293,7 @@ impl Definition {
         match self {
             Self::Stream(stream) => matches!(stream.connector.as_deref(), None | Some("socket")),
             Self::Table(_) => true,
-            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) => false,
+            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) | Self::Index(_) => false,
         }
     }
 }
@@ -292,7 +321,7 @@ impl CatalogObject {
             Definition::Table(d) => &d.columns,
             Definition::MaterializedView(d) => &d.columns,
             Definition::View(d) => &d.columns,
-            Definition::Sink(_) => &[],
+            Definition::Sink(_) | Definition::Index(_) => &[],
         }
     }
 
@@ -301,7 +330,10 @@ impl CatalogObject {
         match &self.definition {
             Definition::MaterializedView(d) => &d.functions,
             Definition::View(d) => &d.functions,
-            Definition::Stream(_) | Definition::Table(_) | Definition::Sink(_) => &[],
+            Definition::Stream(_)
+            | Definition::Table(_)
+            | Definition::Sink(_)
+            | Definition::Index(_) => &[],
         }
     }
 
@@ -311,7 +343,7 @@ impl CatalogObject {
             Definition::MaterializedView(view) => view.versions.clone(),
             Definition::View(view) => view.versions.clone(),
             Definition::Sink(sink) => sink.versions.clone(),
-            Definition::Stream(_) | Definition::Table(_) => BTreeMap::new(),
+            Definition::Stream(_) | Definition::Table(_) | Definition::Index(_) => BTreeMap::new(),
         };
         KeptNames {
             versions,

@@ -55,6 +55,21 @@ pub enum FunctionBody {
     Query(String),
     /// `RETURN expression`
     Expression(String),
+    /// `CREATE AGGREGATE`: no body of its own
+    Aggregate(AggregateBody),
+}
+
+/// What an aggregate is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AggregateBody {
+    /// `SFUNC`: takes the state and the arguments, gives the next state
+    pub transition: String,
+    /// `STYPE`
+    pub state: SqlType,
+    /// `INITCOND`, the state of no rows, as text; NULL without it
+    pub initial: Option<String>,
+    /// `FINALFUNC`: takes the last state
+    pub last: Option<String>,
 }
 
 /// `CREATE FUNCTION`.
@@ -112,12 +127,39 @@ impl FunctionDefinition {
         }
     }
 
-    /// The body as the text of a query.
-    pub fn query_text(&self) -> String {
+    /// The body as the text of a query; an aggregate has none.
+    pub fn query_text(&self) -> Option<String> {
         match &self.body {
-            FunctionBody::Query(text) => text.clone(),
-            FunctionBody::Expression(text) => format!("SELECT {text}"),
+            FunctionBody::Query(text) => Some(text.clone()),
+            FunctionBody::Expression(text) => Some(format!("SELECT {text}")),
+            FunctionBody::Aggregate(_) => None,
         }
+    }
+
+    /// What it is made of, if it is an aggregate.
+    pub fn aggregate(&self) -> Option<&AggregateBody> {
+        match &self.body {
+            FunctionBody::Aggregate(body) => Some(body),
+            _ => None,
+        }
+    }
+
+    /// It is called over the rows of a group.
+    pub fn is_aggregate(&self) -> bool {
+        self.aggregate().is_some()
+    }
+
+    /// The signatures of the functions that an aggregate is made of.
+    pub fn parts(&self) -> Vec<String> {
+        let Some(body) = self.aggregate() else {
+            return Vec::new();
+        };
+        let arguments = self.parameters.iter().map(|p| &p.sql_type);
+        let types = std::iter::once(&body.state).chain(arguments);
+        let last = body.last.iter().map(|name| signature(name, [&body.state]));
+        std::iter::once(signature(&body.transition, types))
+            .chain(last)
+            .collect()
     }
 }
 

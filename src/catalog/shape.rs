@@ -107,7 +107,7 @@ impl Definition {
         match self {
             Self::Stream(d) => Some((&mut d.columns, &mut d.shape)),
             Self::Table(d) => Some((&mut d.columns, &mut d.shape)),
-            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) => None,
+            Self::MaterializedView(_) | Self::View(_) | Self::Sink(_) | Self::Index(_) => None,
         }
     }
 }
@@ -117,7 +117,10 @@ impl CatalogObject {
         match &self.definition {
             Definition::Stream(d) => Some(&d.shape),
             Definition::Table(d) => Some(&d.shape),
-            Definition::MaterializedView(_) | Definition::View(_) | Definition::Sink(_) => None,
+            Definition::MaterializedView(_)
+            | Definition::View(_)
+            | Definition::Sink(_)
+            | Definition::Index(_) => None,
         }
         .filter(|shape| !shape.is_original())
     }
@@ -151,7 +154,10 @@ impl CatalogObject {
             Definition::Table(d) => {
                 d.primary_key = d.primary_key.iter().filter_map(|n| renamed(n)).collect();
             }
-            Definition::MaterializedView(_) | Definition::View(_) | Definition::Sink(_) => {}
+            Definition::MaterializedView(_)
+            | Definition::View(_)
+            | Definition::Sink(_)
+            | Definition::Index(_) => {}
         }
         if let Some((columns, shape)) = object.definition.columns_and_shape() {
             *columns = then.columns;

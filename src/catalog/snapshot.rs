@@ -144,6 +144,13 @@ impl CatalogSnapshot {
         self.functions.get(signature)
     }
 
+    /// Aggregates that are made of a function.
+    pub fn aggregates_of(&self, function: &FunctionDefinition) -> Vec<Arc<FunctionDefinition>> {
+        let signature = function.signature();
+        let is_part = |a: &&Arc<FunctionDefinition>| a.parts().contains(&signature);
+        self.functions.values().filter(is_part).cloned().collect()
+    }
+
     /// Views that call a function, directly or through others, by name.
     pub fn function_users(&self, oid: u32) -> Vec<Arc<CatalogObject>> {
         let calls = |o: &&Arc<CatalogObject>| o.functions().iter().any(|f| f.oid == oid);
@@ -171,8 +178,16 @@ impl CatalogSnapshot {
         Ok(object)
     }
 
-    /// The views and materialized views that run in or the sinks that belong to a pipeline.
+    /// The views and materialized views that run in or the sinks that belong to a pipeline. Indexes
+    /// are parts of their views.
     pub fn pipeline_members(&self, pipeline: &str) -> Vec<&Arc<CatalogObject>> {
+        let mut members = self.running_in(pipeline);
+        members.retain(|o| !matches!(o.definition, Definition::Index(_)));
+        members
+    }
+
+    /// As [`Self::pipeline_members`], with the indexes.
+    pub fn running_in(&self, pipeline: &str) -> Vec<&Arc<CatalogObject>> {
         self.objects
             .values()
             .filter(|o| pipeline_of(&o.definition) == Some(pipeline))
@@ -289,6 +304,7 @@ pub fn depends_on(definition: &Definition) -> Box<dyn Iterator<Item = &String> +
         Definition::MaterializedView(d) => Box::new(d.depends_on.iter()),
         Definition::View(d) => Box::new(d.depends_on.iter()),
         Definition::Sink(d) => Box::new(std::iter::once(&d.from)),
+        Definition::Index(d) => Box::new(std::iter::once(&d.view)),
     }
 }
 
@@ -297,6 +313,7 @@ pub fn pipeline_of(definition: &Definition) -> Option<&str> {
     match definition {
         Definition::MaterializedView(d) => Some(&d.pipeline),
         Definition::Sink(d) => Some(&d.pipeline),
+        Definition::Index(d) => Some(&d.pipeline),
         _ => None,
     }
 }
@@ -308,7 +325,7 @@ pub fn options_of(definition: &Definition) -> Option<&Options> {
         Definition::Table(d) => Some(&d.options),
         Definition::MaterializedView(d) => Some(&d.options),
         Definition::Sink(d) => Some(&d.options),
-        Definition::View(_) => None,
+        Definition::View(_) | Definition::Index(_) => None,
     }
 }
 
@@ -319,7 +336,7 @@ pub fn options_of_mut(definition: &mut Definition) -> Option<&mut Options> {
         Definition::Table(d) => Some(&mut d.options),
         Definition::MaterializedView(d) => Some(&mut d.options),
         Definition::Sink(d) => Some(&mut d.options),
-        Definition::View(_) => None,
+        Definition::View(_) | Definition::Index(_) => None,
     }
 }
 
@@ -331,6 +348,7 @@ pub fn kind_of(definition: &Definition) -> ObjectKind {
         Definition::MaterializedView(_) => ObjectKind::MaterializedView,
         Definition::View(_) => ObjectKind::View,
         Definition::Sink(_) => ObjectKind::Sink,
+        Definition::Index(_) => ObjectKind::Index,
     }
 }
 
@@ -342,9 +360,16 @@ pub fn kind_name(kind: ObjectKind) -> &'static str {
         ObjectKind::MaterializedView => "materialized view",
         ObjectKind::View => "view",
         ObjectKind::Sink => "sink",
+        ObjectKind::Index => "index",
         ObjectKind::Pipeline => "pipeline",
         ObjectKind::Secret => "secret",
     }
+}
+
+/// A kind with its article.
+pub fn a_kind(kind: ObjectKind) -> String {
+    let article = if kind == ObjectKind::Index { "an" } else { "a" };
+    format!("{article} {}", kind_name(kind))
 }
 
 /// A kind as statements write it.
@@ -369,8 +394,8 @@ pub fn wrong_kind(object: &CatalogObject, wanted: ObjectKind) -> Error {
     let is = kind_of(&object.definition);
     Error::new(
         sqlstate::WRONG_OBJECT_TYPE,
-        format!("\"{}\" is not a {}", object.name, kind_name(wanted)),
+        format!("\"{}\" is not {}", object.name, a_kind(wanted)),
     )
-    .detail(format!("It is a {}.", kind_name(is)))
+    .detail(format!("It is {}.", a_kind(is)))
     .hint(format!("Say {} {}.", kind_keyword(is), object.name))
 }

@@ -24,7 +24,7 @@ use super::operator::{BatchContext, BoxOperator, OperatorDescription, OperatorSt
 use super::plan::{InputSpec, NodeKind, ViewPlan};
 use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
-use super::view_storage::{ViewContents, ViewStorage, count_table, rows_table};
+use super::view_storage::{ViewContents, ViewLayout, ViewStorage, count_table, rows_table};
 use crate::clock::ClockRef;
 use crate::error::{Error, Result};
 use crate::sql::names::quote_identifier;
@@ -437,6 +437,22 @@ impl Dataflow {
             }
         }
         all
+    }
+
+    /// Indexes: what they are of, their names, and their rows after the last batch.
+    pub fn indexes(&self) -> impl Iterator<Item = (&str, &str, u64)> {
+        self.views.iter().filter_map(|view| {
+            let relation = &view.plan.inputs.first()?.relation;
+            let storage = view.storage.as_ref()?;
+            let is_index = matches!(storage.layout(), ViewLayout::Index { .. });
+            is_index.then(|| {
+                (
+                    relation.as_str(),
+                    view.plan.name.as_str(),
+                    storage.row_count(),
+                )
+            })
+        })
     }
 
     /// Columns of a view.

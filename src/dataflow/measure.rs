@@ -28,7 +28,7 @@ use super::view_storage::{ViewLayout, ViewStorage, read_view};
 use crate::catalog::definition::EmitMode;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions};
+use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions, WantedKeys};
 
 /// Size of a keyed aggregation.
 #[derive(Debug, Clone, Copy)]
@@ -246,7 +246,15 @@ fn incremental(
     report.incremental = clock.monotonic() - begin;
     report.run_bytes = run_bytes / batches.len().max(1);
     let all: Vec<usize> = (0..schema.fields().len()).collect();
-    let reader = read_view(&store.snapshot(), "measure", schema, &layout, &all, 8192)?;
+    let reader = read_view(
+        &store.snapshot(),
+        "measure",
+        schema,
+        &layout,
+        &WantedKeys::All,
+        &all,
+        8192,
+    )?;
     Ok(totals(&reader.collect::<Result<Vec<_>>>()?))
 }
 

@@ -21,8 +21,9 @@ use super::feeding::{Feed, Feeding, Intake, work};
 use super::filling::waits_for_whole;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
 use super::opening::Opened;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, ViewEntry};
 use super::shared::Doing;
+use crate::catalog::definition::Definition;
 use crate::checkpoint::OffsetEntry;
 use crate::connectors::Delivery;
 use crate::crash_point::crash_point;
@@ -381,7 +382,8 @@ impl Pipeline {
     ) -> BTreeMap<String, ViewFigures> {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
         let mut figures: BTreeMap<String, ViewFigures> = BTreeMap::new();
-        for view in &self.views {
+        let is_told = |v: &&ViewEntry| !matches!(v.object.definition, Definition::Index(_));
+        for view in self.views.iter().filter(is_told) {
             let mut f = ViewFigures::default();
             for input in &view.inputs {
                 f.input_rows += intake.per_relation.get(input).map_or(0, |c| c.rows);

@@ -155,9 +155,21 @@ impl Pipeline {
     }
 
     fn operator_statuses(&self) -> Option<Vec<StateOperatorStatus>> {
-        let dataflow = self.opened.as_ref()?.dataflow.as_ref()?;
+        let dataflow = self.opened.as_ref()?.dataflow.as_ref()?.lock();
+        let of_index = |(view, index, rows): (&str, &str, u64)| StateOperatorStatus {
+            pipeline: self.shared.name.clone(),
+            stream_name: view.to_owned(),
+            operator_name: index.to_owned(),
+            detail: "index".to_owned(),
+            incremental: true,
+            num_rows_total: rows,
+            num_rows_updated: 0,
+            num_rows_removed: 0,
+            memory_bytes: 0,
+            retention: "as long as the view's rows".to_owned(),
+        };
+        let indexes: Vec<_> = dataflow.indexes().map(of_index).collect();
         let rows = dataflow
-            .lock()
             .statistics()
             .into_iter()
             .filter(|(_, _, d, _)| d.state.is_some());
@@ -182,7 +194,7 @@ impl Pipeline {
                 .map(|kept| kept.words)
                 .unwrap_or_default(),
         };
-        Some(rows.map(of).collect())
+        Some(rows.map(of).chain(indexes).collect())
     }
 
     fn sink_statuses(&self) -> Vec<SinkStatus> {

@@ -179,6 +179,7 @@ impl Engine {
                 Definition::MaterializedView(view) if view.pipeline == pipeline => {
                     views.push(object);
                 }
+                Definition::Index(index) if index.pipeline == pipeline => views.push(object),
                 Definition::Sink(sink) if sink.pipeline == pipeline => {
                     if !self.is_materialized_view(&sink.from) {
                         views.push(object.clone());

@@ -65,7 +65,7 @@ use pipeline::Pipeline;
 pub use planning::row_policy;
 use planning::{ViewRegistry, plan_object, unknown};
 pub(crate) use planning::{sink_query, versioned_name};
-pub use read::ReadContext;
+pub use read::{ReadContext, ReadOrder};
 use receivers::Receivers;
 use settings::PipelineSettings;
 use shared::{AddView, Command, PipelineShared};
@@ -113,6 +113,7 @@ impl Engine {
         for object in engine.inner.parts.definitions.objects() {
             match &object.definition {
                 Definition::MaterializedView(view) => pipelines.extend([view.pipeline.clone()]),
+                Definition::Index(index) => pipelines.extend([index.pipeline.clone()]),
                 Definition::Sink(sink) => pipelines.extend([sink.pipeline.clone()]),
                 Definition::Stream(_) => engine.create_stream(&object).await?,
                 Definition::Table(_) | Definition::View(_) => {}
@@ -371,6 +372,7 @@ impl Engine {
             Definition::MaterializedView(view) => {
                 self.leave(&object.name, &view.pipeline, false).await
             }
+            Definition::Index(index) => self.leave(&object.name, &index.pipeline, false).await,
             Definition::Sink(sink) => self.leave(&object.name, &sink.pipeline, true).await,
             Definition::View(_) => Ok(()),
         }
@@ -638,12 +640,18 @@ impl Engine {
     /// State of everything, for the system tables; never blocks on a pipeline.
     pub fn status(&self) -> status::EngineStatus {
         let mut all = status::EngineStatus::default();
+        let objects = self.inner.parts.definitions.objects().into_iter();
+        let indexes = objects.filter(|o| matches!(o.definition, Definition::Index(_)));
+        let indexes: BTreeSet<String> = indexes.map(|o| o.name).collect();
         let mut pipelines = self.inner.directory.all();
         pipelines.sort_by(|a, b| a.name.cmp(&b.name));
         for shared in pipelines {
             let board = shared.board.lock().clone();
             all.pipelines.push(board.pipeline);
-            all.queries.extend(board.queries.into_values());
+            // An index is a part of its view, and says nothing by itself.
+            let queries = board.queries.into_iter();
+            let queries = queries.filter(|(name, _)| !indexes.contains(name));
+            all.queries.extend(queries.map(|(_, query)| query));
             all.sources.extend(board.sources);
             all.sinks.extend(board.sinks);
             all.state_operators.extend(board.state_operators);

@@ -275,6 +275,7 @@ impl Pipeline {
         let query = match &object.definition {
             Definition::MaterializedView(view) => view.query.clone(),
             Definition::Sink(sink) => sink_query(&sink.from),
+            Definition::Index(index) => sink_query(&index.view),
             _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
         };
         let kept = object.kept_names();

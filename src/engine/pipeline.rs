@@ -55,9 +55,12 @@ impl ViewEntry {
         }
     }
 
-    /// A materialized view keeps its rows; what only feeds a sink does not.
+    /// A materialized view keeps its rows, and so does an index; what only feeds a sink does not.
     pub fn is_stored(&self) -> bool {
-        matches!(self.object.definition, Definition::MaterializedView(_))
+        matches!(
+            self.object.definition,
+            Definition::MaterializedView(_) | Definition::Index(_)
+        )
     }
 }
 
@@ -109,7 +112,7 @@ pub(super) struct Pipeline {
     /// The checkpoint of what was let go of, until it is closed.
     pub closing: Option<Arc<Checkpoint>>,
     pub state: Option<Arc<StateStore>>,
-    /// Of replaced views: how they are read once a batch that fills them is shown.
+    /// Of replaced views and new indexes: how they are read once a batch that fills them is shown.
     pub switching: BTreeMap<String, ViewReader>,
     /// The last batch's commit, while it is being written.
     pub committing: Option<Committing>,

@@ -7,10 +7,13 @@ use parking_lot::RwLock;
 
 use super::parts::EngineParts;
 use super::settings::text;
-use crate::catalog::definition::{CatalogObject, Definition, EmitMode};
+use crate::catalog::definition::{
+    CatalogObject, Definition, EmitMode, IndexColumn, IndexDefinition,
+};
 use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
 use crate::dataflow::row_errors::OnRowError;
+use crate::dataflow::view_storage::KeyColumn;
 use crate::error::{Error, Result};
 
 /// Properties of the planned views, which views over them build on.
@@ -65,7 +68,10 @@ pub(super) fn plan_object(
     let mut planned = plan_view(&ViewRequest {
         name: &object.name,
         state_name: &state_name(object),
-        stored: matches!(object.definition, Definition::MaterializedView(_)),
+        stored: matches!(
+            object.definition,
+            Definition::MaterializedView(_) | Definition::Index(_)
+        ),
         plan,
         state: &state,
         inputs: &inputs,
@@ -82,7 +88,23 @@ pub(super) fn plan_object(
         }
         relation.to_owned()
     });
+    if let Definition::Index(index) = &object.definition {
+        let columns = index_columns(index, &planned)?;
+        planned.order_by(columns);
+    }
     Ok(planned)
+}
+
+/// The columns of an index, by their numbers in the view.
+fn index_columns(index: &IndexDefinition, plan: &ViewPlan) -> Result<Vec<KeyColumn>> {
+    let key = |column: &IndexColumn| {
+        Ok(KeyColumn {
+            column: plan.schema.index_of(&column.name)?,
+            descending: column.descending,
+            nulls_first: column.nulls_first,
+        })
+    };
+    index.columns.iter().map(key).collect()
 }
 
 /// What stands between a relation's name and its version in a bound plan: no statement can hold it.
@@ -151,7 +173,7 @@ fn input_properties(
             })
         }
         Definition::MaterializedView(_) => registry.get(name),
-        Definition::View(_) | Definition::Sink(_) => None,
+        Definition::View(_) | Definition::Sink(_) | Definition::Index(_) => None,
     }
 }
 

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 
 use super::shared::{PipelineShared, ViewReader};
-use crate::catalog::definition::CatalogObject;
+use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::view_storage::{KeyOrder, ViewRows};
 use crate::error::{Error, Result, sqlstate};
-use crate::state::StateSnapshot;
+use crate::state::{StateSnapshot, WantedKeys};
 
 /// Rows per batch of a scan.
 const SCAN_BATCH_ROWS: usize = 8192;
@@ -50,6 +50,38 @@ struct Pinned {
     /// how its views are read at that batch
     readers: HashMap<String, ViewReader>,
     status: &'static str,
+}
+
+/// An order in which a view's rows can be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadOrder {
+    /// The index that has it; `None`: the view itself.
+    pub index: Option<String>,
+    /// The order.
+    pub order: KeyOrder,
+}
+
+fn orders(
+    readers: &HashMap<String, ViewReader>,
+    view: &CatalogObject,
+    is_filled: impl Fn(&str) -> bool,
+) -> Vec<ReadOrder> {
+    let own = readers.get(&view.name).filter(|r| r.object.oid == view.oid);
+    let own = ReadOrder {
+        index: None,
+        order: own.map(ViewReader::key_order).unwrap_or_default(),
+    };
+    let is_of = |reader: &&ViewReader| match &reader.object.definition {
+        Definition::Index(index) => index.of == view.oid && is_filled(&reader.object.name),
+        _ => false,
+    };
+    let mut indexes: Vec<&ViewReader> = readers.values().filter(is_of).collect();
+    indexes.sort_by_key(|reader| reader.object.oid);
+    let indexes = indexes.into_iter().map(|reader| ReadOrder {
+        index: Some(reader.object.name.clone()),
+        order: reader.key_order(),
+    });
+    std::iter::once(own).chain(indexes).collect()
 }
 
 /// Views pinned for one statement: every view of a pipeline is read at the same batch.
@@ -111,13 +143,36 @@ impl ReadContext {
         Some(Arc::clone(&reader.object))
     }
 
-    /// Contents of a materialized view at the pinned batch, projected, in batches of some
-    /// thousand rows. Synchronous and lazy: call `next` off the async threads.
+    /// The orders in which a view's rows can be read at the pinned batch; its own comes first.
+    pub fn orders(&self, view: &CatalogObject) -> Vec<ReadOrder> {
+        match self.directory.pipeline_of(&view.name) {
+            Ok(pipeline) => {
+                let pinned = self.pin(&pipeline);
+                orders(&pinned.readers, view, |index| pinned.filled.contains(index))
+            }
+            Err(_) => vec![ReadOrder::default()],
+        }
+    }
+
+    /// As [`Self::orders`], of the batch that is shown now: nothing is pinned.
+    pub fn present_orders(&self, view: &CatalogObject) -> Vec<ReadOrder> {
+        match self.directory.pipeline_of(&view.name) {
+            Ok(pipeline) => orders(&pipeline.readers.read(), view, |_| true),
+            Err(_) => vec![ReadOrder::default()],
+        }
+    }
+
+    /// The rows of a materialized view at the pinned batch whose keys, in one of its orders, are
+    /// wanted; projected, in batches of some thousand rows, or of `batch_rows_max`.
+    /// Synchronous and lazy: call `next` off the async threads.
     pub fn scan(
         &self,
         view: &CatalogObject,
+        order: &ReadOrder,
+        wanted: &WantedKeys,
         projection: &[usize],
-    ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch>> + Send>> {
+        batch_rows_max: Option<usize>,
+    ) -> Result<ViewRows> {
         let oid = view.oid;
         let view = view.name.as_str();
         let pipeline = self.directory.pipeline_of(view)?;
@@ -149,7 +204,16 @@ impl ReadContext {
         if reader.object.oid != oid {
             return Err(replaced(view));
         }
-        reader.rows(snapshot, projection, SCAN_BATCH_ROWS)
+        let reader = match &order.index {
+            None => reader,
+            Some(index) => pinned.readers.get(index).ok_or_else(|| replaced(view))?,
+        };
+        let rows_max = match wanted {
+            WantedKeys::Keys(keys) => batch_rows_max.unwrap_or(usize::MAX).min(keys.len()),
+            _ => batch_rows_max.unwrap_or(usize::MAX),
+        };
+        let batch_rows = rows_max.clamp(1, SCAN_BATCH_ROWS);
+        reader.rows(snapshot, wanted, projection, batch_rows)
     }
 
     /// The batch a view's pipeline is pinned at; `None` before its first.

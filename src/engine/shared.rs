@@ -18,9 +18,9 @@ use super::status::{
 use crate::catalog::definition::{CatalogObject, Options};
 use crate::dataflow::graph::Dataflow;
 use crate::dataflow::plan::ViewPlan;
-use crate::dataflow::view_storage::{ViewContents, ViewRows};
+use crate::dataflow::view_storage::{KeyOrder, ViewContents, ViewRows};
 use crate::error::{Error, Result};
-use crate::state::StateSnapshot;
+use crate::state::{StateSnapshot, WantedKeys};
 
 /// Batches of changes that a subscriber may lag behind before it is ended.
 const SUBSCRIBER_LAG_BATCHES: usize = 1024;
@@ -125,10 +125,12 @@ pub(super) struct ViewReader {
 }
 
 impl ViewReader {
-    /// The columns of `projection` at a snapshot, in batches of about `batch_rows` rows.
+    /// The columns of `projection` at a snapshot of the rows whose keys are `wanted`, in batches of
+    /// about `batch_rows` rows.
     pub fn rows(
         &self,
         snapshot: &StateSnapshot,
+        wanted: &WantedKeys,
         projection: &[usize],
         batch_rows: usize,
     ) -> Result<ViewRows> {
@@ -136,15 +138,21 @@ impl ViewReader {
             snapshot,
             &self.state_name,
             &self.schema,
+            wanted,
             projection,
             batch_rows,
         )
     }
 
-    /// All columns, as [`Self::rows`].
+    /// The order in which its rows come.
+    pub fn key_order(&self) -> KeyOrder {
+        self.contents.key_order(self.schema.fields().len())
+    }
+
+    /// All columns of all rows, as [`Self::rows`].
     pub fn all_rows(&self, snapshot: &StateSnapshot, batch_rows: usize) -> Result<ViewRows> {
         let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
-        self.rows(snapshot, &projection, batch_rows)
+        self.rows(snapshot, &WantedKeys::All, &projection, batch_rows)
     }
 }
 

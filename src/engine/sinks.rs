@@ -1,5 +1,7 @@
 //! The sinks of a pipeline, and views and sinks that join or leave while it runs.
 
+use std::collections::BTreeSet;
+
 use parking_lot::Mutex;
 
 use super::opening::{Opened, reader_of};
@@ -104,7 +106,14 @@ impl Pipeline {
             return Ok(());
         }
         let entry = ViewEntry::new(object.clone(), &plan);
-        self.remember(&entry, &plan)?;
+        match &object.definition {
+            // A view may be read while it is empty; an index only once it is filled.
+            Definition::Index(_) => {
+                let reader = reader_of(&object, &plan)?;
+                self.switching.insert(object.name.clone(), reader);
+            }
+            _ => self.remember(&entry, &plan)?,
+        }
         if let Err(e) = self.join(entry, plan).await {
             self.remove_view(&object.name).await?;
             return Err(e);
@@ -128,8 +137,46 @@ impl Pipeline {
     }
 
     /// Another query for a view, at this batch border: the next batch fills it, and until that one
-    /// is shown its readers see what it held. With an error it goes on as it was.
+    /// is shown its readers see what it held. With an error it goes on as it was. Its indexes start
+    /// over with it, under their new definitions.
     pub(super) async fn replace_view(&mut self, replace: AddView) -> Result<()> {
+        let view = replace.object.name.clone();
+        let is_index = |o: &&CatalogObject| is_index_of(o, &view);
+        let before: Vec<CatalogObject> = self.objects.iter().filter(is_index).cloned().collect();
+        let opened = self.opened.as_ref();
+        let unfilled = opened.map_or_else(BTreeSet::new, |o| o.unfilled.clone());
+        for index in &before {
+            self.remove_view(&index.name).await?;
+        }
+        if let Err(error) = self.replace_query(replace).await {
+            for index in before {
+                let name = index.name.clone();
+                self.add_index(index).await?;
+                if let Some(opened) = self.opened.as_mut().filter(|_| !unfilled.contains(&name)) {
+                    opened.unfilled.remove(&name);
+                    self.plan_fills();
+                }
+            }
+            return Err(error);
+        }
+        for object in self.parts.definitions.objects() {
+            if is_index_of(&object, &view) {
+                self.add_index(object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_index(&mut self, object: CatalogObject) -> Result<()> {
+        if self.opened.as_ref().is_none_or(|o| o.dataflow.is_none()) {
+            self.objects.push(object);
+            return Ok(());
+        }
+        let plan = self.plan(&object).await?;
+        self.add_view(AddView { object, plan }).await
+    }
+
+    async fn replace_query(&mut self, replace: AddView) -> Result<()> {
         let AddView { object, plan } = replace;
         let name = object.name.clone();
         if self.opened.as_ref().is_none_or(|o| o.dataflow.is_none()) {
@@ -212,4 +259,8 @@ impl Pipeline {
         self.refresh_board();
         Ok(())
     }
+}
+
+fn is_index_of(object: &CatalogObject, view: &str) -> bool {
+    matches!(&object.definition, Definition::Index(index) if index.view == view)
 }

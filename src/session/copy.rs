@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Session, StatementResult, planning, query};
 use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::snapshot::{a_kind, kind_of};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CopyStatement, CopyTarget, Statement};
 
@@ -55,9 +56,9 @@ impl Session {
                 format!("cannot copy from view \"{name}\""),
             )
             .hint(format!("Say COPY (SELECT * FROM {name}) TO STDOUT."))),
-            Definition::Sink(_) => Err(Error::new(
+            definition @ (Definition::Sink(_) | Definition::Index(_)) => Err(Error::new(
                 sqlstate::WRONG_OBJECT_TYPE,
-                format!("\"{name}\" is a sink"),
+                format!("\"{name}\" is {}", a_kind(kind_of(definition))),
             )),
             _ => Ok(object.clone()),
         }

@@ -3,7 +3,7 @@
 use super::rowset::{done, text_rows};
 use super::{Parameter, Session, StatementResult};
 use crate::error::{Error, Result};
-use crate::sql::statement::Statement;
+use crate::sql::statement::{ObjectKind, Statement};
 
 impl Session {
     /// The names of this statement: its transaction's definitions, a fresh reading context.
@@ -60,12 +60,19 @@ impl Session {
             }
             Statement::CreateView(create) => self.create_view(create).await,
             Statement::CreateSink(create) => self.create_sink(create),
+            Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::CreateFunction(create) => self.create_function(create).await,
             Statement::DropFunction {
                 functions,
                 if_exists,
                 cascade,
             } => self.drop_functions(functions, *if_exists, *cascade),
+            Statement::CreateAggregate(create) => self.create_aggregate(create).await,
+            Statement::DropAggregate {
+                aggregates,
+                if_exists,
+                cascade,
+            } => self.drop_aggregates(aggregates, *if_exists, *cascade),
             Statement::CreateSecret {
                 name,
                 value,
@@ -88,7 +95,10 @@ impl Session {
                 kind,
                 name,
                 new_name,
-            } => self.rename(*kind, name, new_name),
+            } => match kind {
+                ObjectKind::Index => self.rename_index(name, new_name).await,
+                _ => self.rename(*kind, name, new_name),
+            },
             Statement::Comment {
                 kind,
                 name,

@@ -21,6 +21,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 
+use super::aggregates;
 use super::planning::{self, query_statement, rewritten};
 use super::scope::StatementScope;
 use super::versions;
@@ -29,8 +30,8 @@ use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::user_functions::{
-    CallKind, Calls, PlannedBody, PlannedFunction, callable, first_row, in_type, inlined,
-    mark_calls, parameters_as_columns, subquery_of, with_own_names,
+    CallKind, Calls, PlannedBody, PlannedFunction, aggregate, callable, first_row, in_type,
+    inlined, mark_aggregates, mark_calls, parameters_as_columns, subquery_of, with_own_names,
 };
 use crate::types::SqlType;
 
@@ -52,7 +53,11 @@ pub(super) async fn plan(
 
 /// Brings the calls of a tree into the planner's form.
 pub(super) fn marked(state: &SessionState, statement: &mut ast::Statement) -> Result<Calls> {
-    mark_calls(statement, &by_name(visible(state)))
+    let functions = visible(state).into_iter();
+    mark_calls(
+        statement,
+        &by_name(functions.filter(|f| !f.is_aggregate()).collect()),
+    )
 }
 
 /// The functions that may be called now.
@@ -98,17 +103,21 @@ fn by_name(
 }
 
 /// Within the bodies of the functions `unfinished`.
-fn plan_within<'a>(
+pub(super) fn plan_within<'a>(
     state: &'a SessionState,
     mut statement: ast::Statement,
     data_types: Vec<ast::DataType>,
     unfinished: &'a [u32],
 ) -> BoxFuture<'a, Result<Planned>> {
     Box::pin(async move {
-        let names = by_name(visible(state));
+        let (aggregates, functions) = visible(state)
+            .into_iter()
+            .partition(|function| function.is_aggregate());
+        let (names, aggregates) = (by_name(functions), by_name(aggregates));
         let calls = mark_calls(&mut statement, &names)?;
+        let folds = mark_aggregates(&mut statement, &aggregates)?;
         let statement = with_types(rewritten(statement)?, data_types);
-        if calls.is_empty() {
+        if calls.is_empty() && folds.is_empty() {
             let plan = without_prepare(state.statement_to_plan(statement).await?);
             let called = Vec::new();
             return Ok(Planned { plan, called });
@@ -132,11 +141,23 @@ fn plan_within<'a>(
             knowing.register_udf(callable(CallKind::Rows, name, rows))?;
             knowing.register_udf(callable(CallKind::Value, name, values))?;
         }
+        let mut called = BTreeMap::new();
+        for name in &folds {
+            let mut planned = Vec::new();
+            for definition in aggregates.get(name).into_iter().flatten() {
+                let aggregate = aggregates::planned(state, definition, unfinished).await?;
+                let functions = std::iter::once(definition).chain(&aggregate.calls);
+                called.extend(functions.map(|f| (f.oid, Arc::clone(f))));
+                planned.push(Arc::new(aggregate));
+            }
+            knowing.register_udaf(Arc::new(aggregate(name, planned)))?;
+        }
         let plan = without_prepare(knowing.statement_to_plan(statement).await?);
         let found = inlined(plan)?;
+        called.extend(found.called);
         Ok(Planned {
             plan: found.plan,
-            called: found.called.into_values().collect(),
+            called: called.into_values().collect(),
         })
     })
 }
@@ -224,7 +245,9 @@ type Body = (PlannedBody, Vec<Arc<FunctionDefinition>>);
 
 impl BodyPlanner<'_> {
     async fn plan(&self) -> Result<Body> {
-        let mut query = *planning::parse_query(&self.definition.query_text())?;
+        let text = self.definition.query_text();
+        let text = text.ok_or_else(|| Error::internal("an aggregate has no body"))?;
+        let mut query = *planning::parse_query(&text)?;
         parameters_as_columns(&mut query, self.definition, self.alias)?;
         match &self.definition.result {
             FunctionResult::Value(sql_type) => {

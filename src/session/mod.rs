@@ -4,6 +4,7 @@
 //! statements; how results are written to a wire is not its concern.
 
 mod advice;
+mod aggregates;
 pub(crate) mod binding;
 mod block;
 mod context;
@@ -15,6 +16,7 @@ mod describe;
 pub mod dml;
 mod execute;
 mod functions;
+mod lookup;
 mod parameters;
 mod planning;
 mod prepared;
@@ -33,6 +35,7 @@ mod tests;
 pub(crate) mod threads;
 mod trials;
 mod versions;
+mod view_scan;
 mod work;
 
 use std::collections::BTreeMap;

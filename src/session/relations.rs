@@ -13,25 +13,25 @@ use datafusion::catalog::view::ViewTable;
 use datafusion::catalog::{SchemaProvider, Session as PlanningSession, TableProvider};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::RwLock;
 
+use super::lookup::Orders;
 use super::planning;
 use super::rows::SharedRows;
 use super::scope::StatementScope;
 use super::versions;
+use super::view_scan::{ViewRead, ViewScan};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::system_tables;
 use crate::database::DatabaseParts;
+use crate::dataflow::view_storage::KeyOrder;
 use crate::engine::{Engine, ReadContext};
 use crate::error::{Error, ErrorKind, sqlstate};
-
-/// Batches of a view that wait between the reading thread and the query.
-const READ_AHEAD_BATCHES: usize = 2;
 
 /// The schema `public` of one session. Weak in the database: the engine keeps plans that came from
 /// here, and must not keep itself alive by them.
@@ -92,14 +92,26 @@ impl PublicSchema {
             }
             Definition::MaterializedView(_) => Ok(Arc::new(Relation {
                 object: self.shown(object)?,
-                contents: Contents::View(self.scope.clone()),
+                view_scope: Some(self.scope.clone()),
                 parts: self.parts.clone(),
+                orders: match versions::is_binding() {
+                    true => OnceLock::from(Vec::new()),
+                    false => OnceLock::new(),
+                },
             })),
             Definition::Stream(_) => Ok(Arc::new(Relation {
                 object: object.clone(),
-                contents: Contents::Stream,
+                view_scope: None,
                 parts: self.parts.clone(),
+                orders: OnceLock::new(),
             })),
+            Definition::Index(_) => Err(planning::external(
+                Error::new(
+                    sqlstate::WRONG_OBJECT_TYPE,
+                    format!("cannot open relation \"{}\"", object.name),
+                )
+                .detail("This operation is not supported for indexes."),
+            )),
             Definition::Sink(_) => Err(planning::external(Error::new(
                 sqlstate::WRONG_OBJECT_TYPE,
                 format!("cannot read sink \"{}\"", object.name),
@@ -161,7 +173,7 @@ impl SchemaProvider for PublicSchema {
         let catalog = self.scope.catalog();
         catalog
             .objects()
-            .filter(|o| !matches!(o.definition, Definition::Sink(_)))
+            .filter(|o| !matches!(o.definition, Definition::Sink(_) | Definition::Index(_)))
             .map(|o| o.name.clone())
             .collect()
     }
@@ -194,24 +206,34 @@ fn closed() -> DataFusionError {
     ))
 }
 
-/// Where a relation's rows come from.
-#[derive(Clone)]
-enum Contents {
-    View(Arc<StatementScope>),
-    Stream,
-}
-
 /// A materialized view or stream.
 pub(super) struct Relation {
     object: Arc<CatalogObject>,
-    contents: Contents,
+    /// The scope in which a view is read; `None`: a stream.
+    view_scope: Option<Arc<StatementScope>>,
     parts: Weak<DatabaseParts>,
+    /// Orders in which a view's rows lie, as they were when they were first asked for. None for a
+    /// pipeline, whose plan must be the same whatever there is to find rows by.
+    orders: OnceLock<Vec<KeyOrder>>,
 }
 
 impl Relation {
     /// The relation's identifier, and the version of its columns that it shows.
     pub fn shown(&self) -> (u32, usize) {
         (self.object.oid, self.object.shown_version())
+    }
+
+    /// The orders by which conditions may find rows.
+    fn orders(&self) -> PlanResult<&[KeyOrder]> {
+        let Some(scope) = &self.view_scope else {
+            return Ok(&[]);
+        };
+        let parts = alive(&self.parts)?;
+        let orders = self.orders.get_or_init(|| {
+            let orders = scope.reads(parts.engine()).present_orders(&self.object);
+            orders.into_iter().map(|order| order.order).collect()
+        });
+        Ok(orders)
     }
 }
 
@@ -231,11 +253,23 @@ impl TableProvider for Relation {
         TableType::Base
     }
 
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
+        let schema = self.schema();
+        let orders = Orders {
+            schema: &schema,
+            orders: self.orders()?.to_vec(),
+        };
+        Ok(orders.push_down(filters))
+    }
+
     async fn scan(
         &self,
         _session: &dyn PlanningSession,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         let whole = self.schema();
@@ -245,22 +279,20 @@ impl TableProvider for Relation {
         };
         let schema = Arc::new(whole.project(&columns)?);
         let parts = alive(&self.parts)?;
-        let reader = match &self.contents {
-            Contents::View(scope) => {
-                let reads = scope.reads(parts.engine());
-                reads
-                    .wait_until_readable(&self.object.name)
-                    .await
-                    .map_err(planning::external)?;
-                Reader::View(reads)
-            }
-            Contents::Stream => Reader::Stream(parts.engine().clone()),
-        };
-        let partition: Arc<dyn PartitionStream> = Arc::new(RelationStream {
+        if let Some(scope) = &self.view_scope {
+            let reads = scope.reads(parts.engine());
+            reads
+                .wait_until_readable(&self.object.name)
+                .await
+                .map_err(planning::external)?;
+            let read = view_read(reads, &self.object, &whole, columns, filters);
+            return Ok(Arc::new(ViewScan::new(read, schema, limit)));
+        }
+        let partition: Arc<dyn PartitionStream> = Arc::new(StreamRows {
             object: Arc::clone(&self.object),
             columns,
             schema: schema.clone(),
-            reader,
+            engine: parts.engine().clone(),
         });
         Ok(Arc::new(StreamingTableExec::try_new(
             schema,
@@ -273,27 +305,45 @@ impl TableProvider for Relation {
     }
 }
 
-#[derive(Clone)]
-enum Reader {
-    View(ReadContext),
-    Stream(Engine),
-}
-
-/// The one partition of a scan.
-struct RelationStream {
-    object: Arc<CatalogObject>,
+/// What is read of a view, and by which of its orders.
+fn view_read(
+    context: ReadContext,
+    view: &Arc<CatalogObject>,
+    schema: &SchemaRef,
     columns: Vec<usize>,
-    schema: SchemaRef,
-    reader: Reader,
-}
-
-impl std::fmt::Debug for RelationStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RelationStream({})", self.object.name)
+    filters: &[Expr],
+) -> ViewRead {
+    let mut orders = context.orders(view);
+    let chosen = Orders {
+        schema,
+        orders: orders.iter().map(|order| order.order.clone()).collect(),
+    }
+    .choose(filters);
+    ViewRead {
+        order: orders.swap_remove(chosen.order),
+        context,
+        view: Arc::clone(view),
+        wanted: chosen.wanted,
+        by: chosen.by,
+        columns,
     }
 }
 
-impl PartitionStream for RelationStream {
+/// The one partition of a stream's scan.
+struct StreamRows {
+    object: Arc<CatalogObject>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    engine: Engine,
+}
+
+impl std::fmt::Debug for StreamRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StreamRows({})", self.object.name)
+    }
+}
+
+impl PartitionStream for StreamRows {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -306,21 +356,15 @@ impl PartitionStream for RelationStream {
         } else {
             self.columns.clone()
         };
-        let rows = match &self.reader {
-            Reader::View(context) => view_rows(context.clone(), self.object.clone(), columns),
-            Reader::Stream(engine) => {
-                let stored = columns.iter().map(|c| self.object.stored_index(*c));
-                stream_rows(engine.clone(), Arc::clone(&self.object), stored.collect())
-            }
-        };
+        let stored = columns.iter().map(|c| self.object.stored_index(*c));
+        let stored = stored.collect();
+        let rows = stream_rows(self.engine.clone(), Arc::clone(&self.object), stored);
         let schema = self.schema.clone();
         let rows = rows.map(move |batch| {
             let batch = batch?;
             if is_count_only {
                 return Ok(batch.project(&[])?);
             }
-            // The definition's schema, whose fields carry the SQL types. What the plan may call
-            // nullable need not hold any null, which is checked here.
             Ok(RecordBatch::try_new(
                 schema.clone(),
                 batch.columns().to_vec(),
@@ -331,44 +375,6 @@ impl PartitionStream for RelationStream {
 }
 
 type BatchStream = stream::BoxStream<'static, PlanResult<RecordBatch>>;
-
-/// Reads a view on a thread for blocking work; a dropped stream ends the reading.
-fn view_rows(context: ReadContext, view: Arc<CatalogObject>, columns: Vec<usize>) -> BatchStream {
-    let (sender, receiver) = tokio::sync::mpsc::channel(READ_AHEAD_BATCHES);
-    let reading = tokio::task::spawn_blocking(move || {
-        let batches = match context.scan(&view, &columns) {
-            Ok(batches) => batches,
-            Err(error) => {
-                // Without a receiver nobody asks for the error either.
-                sender.blocking_send(Err(error)).ok();
-                return;
-            }
-        };
-        for batch in batches {
-            let is_last = batch.is_err();
-            if sender.blocking_send(batch).is_err() || is_last {
-                return;
-            }
-        }
-    });
-    let rows = stream::unfold(
-        (receiver, Some(reading)),
-        |(mut receiver, mut reading)| async {
-            if let Some(batch) = receiver.recv().await {
-                return Some((batch.map_err(planning::external), (receiver, reading)));
-            }
-            // The sender is gone: at the end, or because the reading broke down.
-            match reading.take()?.await {
-                Ok(()) => None,
-                Err(failure) => Some((
-                    Err(DataFusionError::External(Box::new(failure))),
-                    (receiver, None),
-                )),
-            }
-        },
-    );
-    rows.boxed()
-}
 
 fn stream_rows(engine: Engine, object: Arc<CatalogObject>, columns: Vec<usize>) -> BatchStream {
     stream::once(async move {

@@ -153,10 +153,10 @@ impl Session {
                 snapshot.require(kind, name)?;
                 Ok(None)
             }
-            ObjectKind::Table | ObjectKind::View | ObjectKind::Secret => {
+            ObjectKind::Table | ObjectKind::View | ObjectKind::Secret | ObjectKind::Index => {
                 Err(Error::unsupported(format!(
-                    "a {} does not run",
-                    crate::catalog::snapshot::kind_name(kind)
+                    "{} does not run by itself",
+                    crate::catalog::snapshot::a_kind(kind)
                 )))
             }
         }

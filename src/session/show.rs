@@ -9,7 +9,9 @@ use crate::catalog::definition::{CatalogObject, Definition, OptionValue, Options
 use crate::catalog::snapshot::{kind_of, options_of_mut, pipeline_of, undefined};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
 use crate::sql::options;
+use crate::sql::render::index_column;
 use crate::sql::render_functions;
 use crate::sql::statement::{FunctionReference, ObjectKind};
 use crate::types::SqlType;
@@ -43,6 +45,7 @@ pub(super) fn object_columns(kind: ObjectKind) -> &'static [&'static str] {
         ObjectKind::Sink => &["name", "from", "connector", "pipeline", "comment"],
         ObjectKind::Pipeline => &["name", "status", "trigger", "views"],
         ObjectKind::Secret => &["name"],
+        ObjectKind::Index => &["name", "on", "columns", "comment"],
     }
 }
 
@@ -126,7 +129,7 @@ impl Session {
                 Some(render_functions::arguments(function)),
                 Some(render_functions::result(function)),
                 Some(render_functions::volatility(function).to_lowercase()),
-                Some(function.query_text()),
+                function.query_text(),
             ]
         });
         text_rows(&FUNCTION_COLUMNS, rows.collect::<Vec<_>>(), "SHOW")
@@ -293,6 +296,16 @@ fn object_row(object: &Arc<CatalogObject>, running: Option<String>) -> Vec<Optio
             vec![name, pipeline, running, Some(emit.to_owned()), comment]
         }
         Definition::View(_) => vec![name, comment],
+        Definition::Index(d) => {
+            let columns = d.columns.iter();
+            let columns: Vec<_> = columns.map(|c| index_column(c, quote_identifier)).collect();
+            vec![
+                name,
+                Some(d.view.clone()),
+                Some(columns.join(", ")),
+                comment,
+            ]
+        }
         Definition::Sink(d) => vec![
             name,
             Some(d.from.clone()),
@@ -310,6 +323,7 @@ fn option_target(object: &CatalogObject) -> String {
         Definition::Table(_) => "table".to_owned(),
         Definition::Sink(_) => "sink".to_owned(),
         Definition::MaterializedView(_) | Definition::View(_) => "materialized view".to_owned(),
+        Definition::Index(_) => "index".to_owned(),
     }
 }
 

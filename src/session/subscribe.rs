@@ -117,7 +117,7 @@ impl Session {
         let view = TablesView::new(self.parts.tables.snapshot()?, Arc::default());
         let batch_id = view.position();
         let all: Vec<usize> = (0..layout.schema().fields().len()).collect();
-        let contents = view.scan(layout, &all)?.map(move |batch| {
+        let contents = view.scan(layout, None, &all)?.map(move |batch| {
             Ok(CommittedChanges {
                 batch_id,
                 snapshot: true,

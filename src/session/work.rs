@@ -16,10 +16,11 @@ use datafusion::logical_expr::LogicalPlan;
 use serde_json::json;
 
 use super::Session;
+use super::ddl::indexes_of;
 use super::rows::{RowMark, RowTransaction};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
-use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
+use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of, pipeline_of};
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
 use crate::log::tables::layout::TableLayout;
@@ -292,7 +293,10 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
                     let pipeline = (sink.pipeline.as_str(), pipeline);
                     parts.engine().create_sink(object, pipeline).await?;
                 }
-                Definition::Table(_) | Definition::View(_) | Definition::MaterializedView(_) => {}
+                Definition::Table(_)
+                | Definition::View(_)
+                | Definition::MaterializedView(_)
+                | Definition::Index(_) => {}
             }
             record(parts, "created", object);
         }
@@ -300,13 +304,15 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             // A later statement of the transaction may have moved it to another pipeline.
             let snapshot = parts.catalog.snapshot();
             let object = snapshot.require_same(object)?;
-            let Definition::MaterializedView(view) = &object.definition else {
+            let (Definition::MaterializedView(_) | Definition::Index(_), Some(name)) =
+                (&object.definition, pipeline_of(&object.definition))
+            else {
                 return Err(Error::internal("only a materialized view is started"));
             };
-            let pipeline = require_pipeline(&snapshot, &view.pipeline)?;
+            let pipeline = require_pipeline(&snapshot, name)?;
             parts
                 .engine()
-                .create_materialized_view(object, (view.pipeline.as_str(), pipeline), plan)
+                .create_materialized_view(object, (name, pipeline), plan)
                 .await?;
             record(parts, "created", object);
         }
@@ -367,7 +373,7 @@ async fn take_back(
         }
     }
     if let Some(Action::ReplaceView(old, new, _)) = actions.get(failed) {
-        take_back_query(&mut undo, old, new);
+        take_back_query(&mut undo, old, new, before);
     }
     for (index, action) in actions.iter().enumerate().rev() {
         let (Action::Create(object) | Action::CreateView(object, _)) = action else {
@@ -403,12 +409,22 @@ async fn take_back(
 }
 
 /// A view whose new query could not be started goes on with the old one.
-fn take_back_query(undo: &mut CatalogTransaction, old: &Arc<CatalogObject>, new: &CatalogObject) {
-    let gone = CatalogChange::Drop {
-        name: new.name.clone(),
-        oid: new.oid,
+fn take_back_query(
+    undo: &mut CatalogTransaction,
+    old: &Arc<CatalogObject>,
+    new: &CatalogObject,
+    before: &CatalogSnapshot,
+) {
+    let drop = |object: &CatalogObject| CatalogChange::Drop {
+        name: object.name.clone(),
+        oid: object.oid,
     };
-    for change in [gone, CatalogChange::Create(Arc::clone(old))] {
+    let renewed = indexes_of(&undo.snapshot(), &old.name);
+    let mut changes: Vec<_> = renewed.iter().map(|index| drop(index)).collect();
+    changes.extend([drop(new), CatalogChange::Create(Arc::clone(old))]);
+    let indexes = indexes_of(before, &old.name);
+    changes.extend(indexes.into_iter().map(CatalogChange::Create));
+    for change in changes {
         if let Err(error) = undo.stage(change) {
             tracing::error!(view = %old.name, %error, "could not take back a query");
         }

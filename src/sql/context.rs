@@ -70,6 +70,10 @@ pub fn session_config(target_partitions: Option<usize>) -> SessionConfig {
     }
     let options = config.options_mut();
     options.execution.time_zone = Some("UTC".to_owned());
+    // A look-up by key gives a row or none, and is not worth a second thread.
+    options
+        .execution
+        .use_row_number_estimates_to_optimize_partitioning = true;
     options.execution.parquet.schema_force_view_types = false;
     options.sql_parser.map_string_types_to_utf8view = false;
     options.sql_parser.parse_float_as_decimal = false;

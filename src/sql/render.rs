@@ -2,8 +2,9 @@
 //! same definition again; secrets appear by name only.
 
 use crate::catalog::definition::{
-    CatalogObject, ColumnDefinition, Definition, EmitMode, ExpectationDefinition, OnViolation,
-    OptionValue, Options, SinkDefinition, StreamDefinition, TableDefinition, WatermarkDefinition,
+    CatalogObject, ColumnDefinition, Definition, EmitMode, ExpectationDefinition, IndexColumn,
+    IndexDefinition, OnViolation, OptionValue, Options, SinkDefinition, StreamDefinition,
+    TableDefinition, WatermarkDefinition,
 };
 use crate::sql::interval;
 use crate::sql::names::{quote_identifier, quote_literal};
@@ -32,6 +33,7 @@ pub fn create_statement(object: &CatalogObject) -> String {
         }
         Definition::View(d) => format!("CREATE VIEW {name} AS\n{};", d.query.trim()),
         Definition::Sink(d) => sink(&name, d),
+        Definition::Index(d) => format!("{};", index(&name, "", d, quote_identifier)),
     }
 }
 
@@ -80,6 +82,38 @@ fn sink(name: &str, definition: &SinkDefinition) -> String {
         quote_identifier(&definition.from),
         with_clause(Some(&definition.connector), &definition.options)
     )
+}
+
+/// The statement that creates an index, without a semicolon; `schema` stands before the view's name.
+pub(crate) fn index(
+    name: &str,
+    schema: &str,
+    definition: &IndexDefinition,
+    quoted: impl Fn(&str) -> String,
+) -> String {
+    let columns = definition.columns.iter();
+    let columns: Vec<_> = columns.map(|c| index_column(c, &quoted)).collect();
+    let included: Vec<_> = definition.include.iter().map(|c| quoted(c)).collect();
+    let included = match included.is_empty() {
+        true => String::new(),
+        false => format!(" INCLUDE ({})", included.join(", ")),
+    };
+    format!(
+        "CREATE INDEX {name} ON {schema}{} USING btree ({}){included}",
+        quoted(&definition.view),
+        columns.join(", ")
+    )
+}
+
+/// A column of an index as PostgreSQL writes it: what goes without saying is not said.
+pub(crate) fn index_column(column: &IndexColumn, quoted: impl Fn(&str) -> String) -> String {
+    let order = match (column.descending, column.nulls_first) {
+        (false, false) => "",
+        (false, true) => " NULLS FIRST",
+        (true, true) => " DESC",
+        (true, false) => " DESC NULLS LAST",
+    };
+    format!("{}{order}", quoted(&column.name))
 }
 
 fn column(column: &ColumnDefinition) -> String {

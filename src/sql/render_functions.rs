@@ -2,13 +2,16 @@
 //! is printed parses to the same function again.
 
 use crate::catalog::function::{
-    FunctionBody, FunctionDefinition, FunctionResult, FunctionVolatility,
+    AggregateBody, FunctionBody, FunctionDefinition, FunctionResult, FunctionVolatility,
 };
-use crate::sql::names::quote_identifier;
+use crate::sql::names::{quote_identifier, quote_literal};
 use crate::types::{DEFAULT_NUMERIC, SqlType};
 
 /// The `CREATE OR REPLACE` statement of a function, as PostgreSQL writes it.
 pub fn create_statement(function: &FunctionDefinition) -> String {
+    if let Some(body) = function.aggregate() {
+        return create_aggregate(function, body);
+    }
     let mut lines = vec![
         format!(
             "CREATE OR REPLACE FUNCTION {}({})",
@@ -30,8 +33,26 @@ pub fn create_statement(function: &FunctionDefinition) -> String {
             format!("AS {quotes}{text}{quotes};")
         }
         FunctionBody::Expression(text) => format!("RETURN {text};"),
+        FunctionBody::Aggregate(_) => String::new(),
     });
     lines.join("\n")
+}
+
+fn create_aggregate(function: &FunctionDefinition, body: &AggregateBody) -> String {
+    let mut options = vec![
+        format!("SFUNC = {}", quote_identifier(&body.transition)),
+        format!("STYPE = {}", type_name(&body.state)),
+    ];
+    let last = body.last.as_ref();
+    options.extend(last.map(|name| format!("FINALFUNC = {}", quote_identifier(name))));
+    let initial = body.initial.as_ref();
+    options.extend(initial.map(|text| format!("INITCOND = {}", quote_literal(text))));
+    format!(
+        "CREATE OR REPLACE AGGREGATE {}({}) (\n  {}\n);",
+        quote_identifier(&function.name),
+        arguments(function),
+        options.join(",\n  ")
+    )
 }
 
 /// Dollar quotes that the text does not hold.

@@ -9,10 +9,10 @@ use std::time::Duration;
 use datafusion::sql::sqlparser::ast;
 
 use crate::catalog::definition::{
-    ColumnDefinition, EmitMode, ExpectationDefinition, Options, WatermarkDefinition,
+    ColumnDefinition, EmitMode, ExpectationDefinition, IndexColumn, Options, WatermarkDefinition,
 };
 use crate::catalog::function::{
-    FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
+    AggregateBody, FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
 };
 
 use super::recovery::RecoveryStatement;
@@ -44,8 +44,21 @@ pub enum Statement {
     CreateView(CreateView),
     /// `CREATE SINK`
     CreateSink(CreateSink),
+    /// `CREATE INDEX`
+    CreateIndex(CreateIndex),
     /// `CREATE FUNCTION`
     CreateFunction(CreateFunction),
+    /// `CREATE AGGREGATE`
+    CreateAggregate(CreateAggregate),
+    /// `DROP AGGREGATE name (types), … [CASCADE]`
+    DropAggregate {
+        /// which
+        aggregates: Vec<FunctionReference>,
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// `CASCADE`
+        cascade: bool,
+    },
     /// `DROP FUNCTION name [(types)], … [CASCADE]`
     DropFunction {
         /// which
@@ -255,10 +268,40 @@ pub enum ObjectKind {
     View,
     /// `SINK`
     Sink,
+    /// `INDEX`
+    Index,
     /// `PIPELINE`
     Pipeline,
     /// `SECRET`
     Secret,
+}
+
+/// `CREATE AGGREGATE`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateAggregate {
+    /// name
+    pub name: String,
+    /// `OR REPLACE`
+    pub or_replace: bool,
+    /// arguments
+    pub parameters: Vec<FunctionParameter>,
+    /// what it is made of
+    pub body: AggregateBody,
+}
+
+/// `CREATE INDEX`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateIndex {
+    /// name; `None`: one is made of those of the view and the columns
+    pub name: Option<String>,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// the view
+    pub relation: String,
+    /// columns in order
+    pub columns: Vec<IndexColumn>,
+    /// `INCLUDE (…)`
+    pub include: Vec<String>,
 }
 
 /// One action of `ALTER STREAM|TABLE`.

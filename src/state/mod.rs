@@ -16,6 +16,7 @@
 //! This is the only module that touches RocksDB. It knows no operators, views or offsets.
 
 mod cold;
+pub mod key_range;
 pub mod memory;
 pub mod run;
 pub mod run_file;
@@ -25,6 +26,7 @@ pub mod store;
 pub mod system;
 mod tier;
 
+pub use key_range::{KeyRange, WantedEntries, WantedKeys};
 pub use memory::MemoryBudget;
 pub use run::{Run, RunBuilder};
 pub use run_room::{RunRoom, RunSizes};

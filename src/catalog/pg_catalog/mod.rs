@@ -14,6 +14,7 @@
 pub mod backends;
 
 mod functions;
+mod indexes;
 mod information;
 mod model;
 mod relation;

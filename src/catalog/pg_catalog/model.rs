@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 
 use super::backends::{Backend, Backends};
+use super::indexes::Index;
 use super::relation::{Specification, catalog_type_oid};
 use super::specifications::{INFORMATION_SCHEMA, RELATIONS};
 use super::types::{TYPES, sql_name, type_name};
@@ -250,8 +251,7 @@ impl Catalog {
     /// Every relation: the user's, their keys' indexes, the system's.
     pub fn relations(&self) -> Vec<Relation> {
         let mut relations = self.user_relations();
-        let indexes: Vec<Relation> = relations.iter().filter_map(key_index).collect();
-        relations.extend(indexes);
+        relations.extend(self.indexes().iter().map(index_relation));
         for (at, (name, schema)) in self.model.system_tables().into_iter().enumerate() {
             let oid = SYSTEM_TABLE_OID + at as i64;
             relations.push(self.system_table(oid, name, &schema));
@@ -282,7 +282,7 @@ impl Catalog {
             Definition::Table(_) => ('r', Vec::new()),
             Definition::MaterializedView(d) => ('m', d.depends_on.clone()),
             Definition::View(d) => ('v', d.depends_on.clone()),
-            Definition::Sink(_) => return None,
+            Definition::Sink(_) | Definition::Index(_) => return None,
         };
         let key = match &object.definition {
             Definition::Table(table) => table
@@ -449,14 +449,14 @@ fn bare(oid: i64, name: String, namespace: i64, kind: char) -> Relation {
     }
 }
 
-fn key_index(relation: &Relation) -> Option<Relation> {
-    if relation.key.is_empty() {
-        return None;
-    }
-    let columns = relation
-        .key
+fn index_relation(index: &Index) -> Relation {
+    let columns = index
+        .columns
         .iter()
-        .filter_map(|n| relation.columns.get(usize::try_from(*n).ok()? - 1))
+        .filter_map(|n| {
+            let at = usize::try_from(*n).ok()?.checked_sub(1)?;
+            index.relation.columns.get(at)
+        })
         .map(|column| Column {
             default: None,
             comment: None,
@@ -464,15 +464,11 @@ fn key_index(relation: &Relation) -> Option<Relation> {
             ..column.clone()
         })
         .collect();
-    Some(Relation {
+    Relation {
         columns,
-        ..bare(
-            relation.key_index_oid(),
-            relation.key_name(),
-            relation.namespace,
-            'i',
-        )
-    })
+        comment: index.comment.clone(),
+        ..bare(index.oid, index.name.clone(), index.relation.namespace, 'i')
+    }
 }
 
 fn specified(specification: &Specification, namespace: i64) -> Relation {

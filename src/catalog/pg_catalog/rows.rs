@@ -2,6 +2,8 @@
 //!
 //! A relation whose name is not handled here or in [`system_rows`](super::system_rows) is empty.
 
+use std::collections::BTreeSet;
+
 use super::model::{Catalog, OWNER_OID, Relation, STREAM_SERVER_OID, namespace_name};
 use super::relation::{Datum, Row, row};
 use super::system_rows;
@@ -42,6 +44,7 @@ fn version(catalog: &Catalog) -> i64 {
 
 fn classes(catalog: &Catalog) -> Vec<Row> {
     let version = version(catalog);
+    let indexed = indexed(catalog);
     catalog
         .relations()
         .iter()
@@ -60,7 +63,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
                 relam: access_method,
                 relfilenode: if matches!(r.kind, 'v' | 'f') { 0 } else { r.oid },
                 reltuples: estimate,
-                relhasindex: !r.key.is_empty(),
+                relhasindex: indexed.contains(&r.oid),
                 relpersistence: "p",
                 relkind: r.kind.to_string(),
                 relnatts: r.columns.len() as i64,
@@ -130,28 +133,34 @@ fn keyed(catalog: &Catalog) -> Vec<Relation> {
 }
 
 fn indexes(catalog: &Catalog) -> Vec<Row> {
-    keyed(catalog)
+    catalog
+        .indexes()
         .iter()
-        .map(|r| {
-            let width = r.key.len();
+        .map(|index| {
             row! {
-                indexrelid: r.key_index_oid(),
-                indrelid: r.oid,
-                indnatts: width as i64,
-                indnkeyatts: width as i64,
-                indisunique: true,
-                indisprimary: true,
+                indexrelid: index.oid,
+                indrelid: index.relation.oid,
+                indnatts: index.columns.len() as i64,
+                indnkeyatts: index.keys as i64,
+                indisunique: index.is_primary(),
+                indisprimary: index.is_primary(),
                 indimmediate: true,
                 indisvalid: true,
                 indisready: true,
                 indislive: true,
-                indkey: r.key.clone(),
-                indcollation: vec![0; width],
-                indclass: vec![0; width],
-                indoption: vec![0; width],
+                indkey: index.columns.clone(),
+                indcollation: vec![0; index.keys],
+                indclass: vec![0; index.keys],
+                indoption: index.options.clone(),
             }
         })
         .collect()
+}
+
+/// OIDs of what has an index.
+fn indexed(catalog: &Catalog) -> BTreeSet<i64> {
+    let indexes = catalog.indexes();
+    indexes.iter().map(|index| index.relation.oid).collect()
 }
 
 fn constraints(catalog: &Catalog) -> Vec<Row> {
@@ -179,6 +188,16 @@ fn constraints(catalog: &Catalog) -> Vec<Row> {
 
 fn descriptions(catalog: &Catalog) -> Vec<Row> {
     let mut rows = Vec::new();
+    for index in catalog.indexes() {
+        if let Some(comment) = &index.comment {
+            rows.push(row! {
+                objoid: index.oid,
+                classoid: PG_CLASS,
+                objsubid: 0,
+                description: comment.as_str(),
+            });
+        }
+    }
     for r in catalog.user_relations() {
         let columns = r.columns.iter().map(|c| c.comment.clone());
         for (at, comment) in std::iter::once(r.comment.clone())
@@ -281,6 +300,7 @@ fn views(catalog: &Catalog) -> Vec<Row> {
 }
 
 fn materialized_views(catalog: &Catalog) -> Vec<Row> {
+    let indexed = indexed(catalog);
     let relations = catalog.user_relations();
     let views = relations.iter().filter(|r| r.kind == 'm');
     views
@@ -289,27 +309,12 @@ fn materialized_views(catalog: &Catalog) -> Vec<Row> {
                 schemaname: schema_of(r),
                 matviewname: r.name.as_str(),
                 matviewowner: owner(catalog),
-                hasindexes: false,
+                hasindexes: indexed.contains(&r.oid),
                 ispopulated: true,
                 definition: r.view_text.clone(),
             }
         })
         .collect()
-}
-
-/// `CREATE UNIQUE INDEX …` of a primary key.
-pub(super) fn index_definition(r: &Relation, with_schema: bool) -> String {
-    let columns: Vec<String> = r.key_columns().iter().map(|c| quote_ident(c)).collect();
-    let schema = match namespace_name(r.namespace) {
-        Some(schema) if with_schema => format!("{schema}."),
-        _ => String::new(),
-    };
-    format!(
-        "CREATE UNIQUE INDEX {} ON {schema}{} USING btree ({})",
-        quote_ident(&r.key_name()),
-        quote_ident(&r.name),
-        columns.join(", ")
-    )
 }
 
 /// A name as SQL must write it.
@@ -337,14 +342,15 @@ fn is_reserved(word: &str) -> bool {
 }
 
 fn index_definitions(catalog: &Catalog) -> Vec<Row> {
-    keyed(catalog)
+    catalog
+        .indexes()
         .iter()
-        .map(|r| {
+        .map(|index| {
             row! {
-                schemaname: schema_of(r),
-                tablename: r.name.as_str(),
-                indexname: r.key_name(),
-                indexdef: index_definition(r, true),
+                schemaname: schema_of(&index.relation),
+                tablename: index.relation.name.as_str(),
+                indexname: index.name.as_str(),
+                indexdef: index.text(true),
             }
         })
         .collect()
@@ -379,15 +385,16 @@ fn table_statistics(catalog: &Catalog, users_only: bool) -> Vec<Row> {
 }
 
 fn index_statistics(catalog: &Catalog) -> Vec<Row> {
-    keyed(catalog)
+    catalog
+        .indexes()
         .iter()
-        .map(|r| {
+        .map(|index| {
             row! {
-                relid: r.oid,
-                indexrelid: r.key_index_oid(),
-                schemaname: schema_of(r),
-                relname: r.name.as_str(),
-                indexrelname: r.key_name(),
+                relid: index.relation.oid,
+                indexrelid: index.oid,
+                schemaname: schema_of(&index.relation),
+                relname: index.relation.name.as_str(),
+                indexrelname: index.name.as_str(),
             }
         })
         .collect()

@@ -36,6 +36,7 @@ pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
         "pg_language" => languages(),
         "pg_tablespace" => tablespaces(),
         "pg_proc" => functions::procedures(catalog),
+        "pg_aggregate" => functions::aggregates(catalog),
         "pg_settings" => settings(catalog),
         "pg_stat_activity" => activities(catalog),
         "pg_stat_database" => vec![database_statistics(catalog)],

@@ -23,7 +23,7 @@ use crate::dataflow::number::read_integer;
 use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::rows::rebatch;
 use crate::error::Result;
-use crate::state::{StateScan, StateSnapshot, TableId};
+use crate::state::{StateSnapshot, TableId, WantedEntries, WantedKeys};
 
 /// How the rows of a view are made of an aggregate's groups.
 #[derive(Debug)]
@@ -66,16 +66,29 @@ impl GroupContents {
         }))
     }
 
-    /// The rows at a snapshot, only the view's columns of `projection`, in batches of `batch_rows`.
+    /// The view's columns that the groups' stored keys begin with, in the keys' order.
+    pub fn key_columns(&self) -> Vec<usize> {
+        let of_group = |group: usize| self.columns.iter().position(|&column| column == group);
+        (0..self.group_columns).map_while(of_group).collect()
+    }
+
+    /// The columns of [`Self::key_columns`] are the whole stored key.
+    pub fn has_whole_key(&self) -> bool {
+        self.key_columns().len() == self.group_columns
+    }
+
+    /// The rows at a snapshot whose groups' keys are `wanted`, only the view's columns of
+    /// `projection`, in batches of `batch_rows`.
     pub fn read(
         self: &Arc<Self>,
         snapshot: &StateSnapshot,
+        wanted: &WantedKeys,
         projection: &[usize],
         batch_rows: usize,
     ) -> Result<GroupReader> {
         Ok(GroupReader {
             contents: Arc::clone(self),
-            scan: Some(snapshot.scan(self.groups_table, None, None)?),
+            scan: Some(snapshot.read(self.groups_table, wanted)?),
             projection: projection.to_vec(),
             output_schema: Arc::new(self.schema.project(projection)?),
             batch_rows: batch_rows.max(1),
@@ -92,7 +105,7 @@ pub(super) fn groups_table(name: &str) -> TableId {
 pub struct GroupReader {
     contents: Arc<GroupContents>,
     /// `None`: at the end, or after an error.
-    scan: Option<StateScan>,
+    scan: Option<WantedEntries>,
     projection: Vec<usize>,
     output_schema: SchemaRef,
     batch_rows: usize,

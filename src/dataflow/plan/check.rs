@@ -18,6 +18,13 @@ pub fn no_volatile_functions(plan: &LogicalPlan) -> Result<()> {
                     found = Some(call.name().to_owned());
                     return Ok(TreeNodeRecursion::Stop);
                 }
+                // Of an aggregate it is that of the functions it is made of.
+                if let Expr::AggregateFunction(call) = part
+                    && call.func.signature().volatility != Volatility::Immutable
+                {
+                    found = Some(call.func.name().to_owned());
+                    return Ok(TreeNodeRecursion::Stop);
+                }
                 Ok(TreeNodeRecursion::Continue)
             })
         })

@@ -50,7 +50,7 @@ use super::stateless::{Filter, Pass, Project, Stateless};
 use super::temporal::{TemporalFilter, TemporalSpec};
 use super::top::{Top, TopSpec};
 use super::unnest::Unnest;
-use super::view_storage::{ViewContents, ViewLayout};
+use super::view_storage::{KeyColumn, ViewContents, ViewLayout};
 use super::window::{Window, WindowSpec};
 use crate::catalog::definition::EmitMode;
 use crate::error::{Error, Result, sqlstate};
@@ -268,6 +268,8 @@ pub struct ViewPlan {
     /// What rows that fail meet.
     pub on_row_error: OnRowError,
     pub(crate) nodes: Vec<PlanNode>,
+    /// How its rows lie, where that does not follow from the plan.
+    layout: Option<ViewLayout>,
     descriptions: Vec<OperatorDescription>,
 }
 
@@ -343,9 +345,20 @@ impl ViewPlan {
         self.inputs = inputs_of(&self.nodes);
     }
 
+    /// The rows lie ordered by `columns`, and after these by their own key if they have one: the plan
+    /// is an index.
+    pub(crate) fn order_by(&mut self, columns: Vec<KeyColumn>) {
+        let width = self.schema.fields().len();
+        let layout = ViewLayout::index(columns, self.key.as_deref(), width);
+        self.layout = Some(layout);
+    }
+
     /// Where the view's rows are to be found once a batch is applied.
     pub fn contents(&self) -> Result<ViewContents> {
         let stored = || ViewLayout::choose(self.append_only, self.key.as_deref());
+        if let Some(layout) = &self.layout {
+            return Ok(ViewContents::Stored(layout.clone()));
+        }
         Ok(match self.group_contents()? {
             Some(groups) => ViewContents::Groups(Arc::new(groups)),
             None => ViewContents::Stored(stored()),
@@ -423,6 +436,7 @@ pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
         on_row_error: request.on_row_error,
         descriptions,
         nodes,
+        layout: None,
     })
 }
 

@@ -44,7 +44,10 @@ pub fn bag_entries(
     };
     let rows: Vec<Rows> = changes
         .iter()
-        .map(|change| Ok(converter.convert_columns(change.rows().columns())?))
+        .map(|change| {
+            let columns = columns_of(change, &format.key_columns);
+            Ok(converter.convert_columns(&columns)?)
+        })
         .collect::<Result<_>>()?;
     let mut order: Vec<(&[u8], i64)> = Vec::with_capacity(rows.iter().map(Rows::num_rows).sum());
     for (rows, change) in rows.iter().zip(changes) {

@@ -5,6 +5,7 @@
 //! | keyed | a unique key is known | key columns → the other columns (both arrow-row) |
 //! | bag | none is | whole row (arrow-row) → weight |
 //! | append | rows only ever come | batch id, sequence (both big endian) → Arrow IPC chunk |
+//! | index | a second layout of a view's rows | chosen columns, then the others that make it unique |
 //!
 //! A view that only names the results of an aggregate has no tables of its own: it is read from the
 //! aggregate's groups ([`ViewContents`]).
@@ -13,7 +14,9 @@
 //! weights, so it reads each changed row's weight once, in one sorted look-up. Append copies rows
 //! in columns. Beside the rows a view's table `…/count` holds its number of rows.
 //!
-//! Absent: what the changes mean (operators made them) and secondary indexes.
+//! An index is keyed where its view has a key, which then ends its own, and a bag where it has none.
+//!
+//! Absent: what the changes mean (operators made them), and which keys a query wants.
 
 mod append;
 mod consolidate;
@@ -22,9 +25,11 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::{RowConverter, SortField};
 
@@ -34,7 +39,7 @@ use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::operator::BatchContext;
 use crate::dataflow::single_entry;
 use crate::error::{Error, Result};
-use crate::state::{Run, StateSnapshot, TableId};
+use crate::state::{Run, StateSnapshot, TableId, WantedKeys};
 
 pub use read::{ViewReader, read_view};
 
@@ -48,6 +53,63 @@ pub enum ViewLayout {
     Bag,
     /// Rows are never deleted.
     Append,
+    /// Ordered by columns: with `is_unique` no two rows have these in common, and the others are the
+    /// value; else they are all columns, and the value is a weight.
+    Index {
+        /// The key, in its order.
+        key: Vec<KeyColumn>,
+        /// No two rows share the key.
+        is_unique: bool,
+    },
+}
+
+/// A column of a stored key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct KeyColumn {
+    /// Its number among the view's columns.
+    pub column: usize,
+    /// The largest value comes first.
+    pub descending: bool,
+    /// NULL comes before all values.
+    pub nulls_first: bool,
+}
+
+impl KeyColumn {
+    /// As keys of views, groups and tables are ordered.
+    pub fn ascending(column: usize) -> Self {
+        Self {
+            column,
+            descending: false,
+            nulls_first: true,
+        }
+    }
+
+    /// The same, for arrow.
+    pub fn options(&self) -> SortOptions {
+        SortOptions {
+            descending: self.descending,
+            nulls_first: self.nulls_first,
+        }
+    }
+}
+
+/// In which order rows lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyOrder {
+    /// The columns that the stored keys begin with.
+    pub columns: Vec<KeyColumn>,
+    /// These columns are the whole stored key.
+    pub is_whole: bool,
+}
+
+impl KeyOrder {
+    /// A key of ascending columns.
+    pub fn ascending(columns: impl IntoIterator<Item = usize>, is_whole: bool) -> Self {
+        Self {
+            columns: columns.into_iter().map(KeyColumn::ascending).collect(),
+            is_whole,
+        }
+    }
 }
 
 impl ViewLayout {
@@ -57,6 +119,23 @@ impl ViewLayout {
             Some(key) => Self::Keyed(key.to_vec()),
             None if append_only => Self::Append,
             None => Self::Bag,
+        }
+    }
+
+    /// The layout of an index over rows with `width` columns and, if known, a unique key.
+    pub fn index(mut key: Vec<KeyColumn>, unique: Option<&[usize]>, width: usize) -> Self {
+        // The first place of a column decides its order.
+        let mut seen = BTreeSet::new();
+        key.retain(|k| seen.insert(k.column));
+        let rest: Vec<usize> = match unique {
+            Some(unique) => unique.to_vec(),
+            None => (0..width).collect(),
+        };
+        let rest = rest.into_iter().filter(|c| seen.insert(*c));
+        key.extend(rest.map(KeyColumn::ascending));
+        Self::Index {
+            key,
+            is_unique: unique.is_some(),
         }
     }
 }
@@ -74,13 +153,31 @@ pub enum ViewContents {
 pub type ViewRows = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 impl ViewContents {
-    /// The rows of the view at a snapshot, only the columns of `projection`, in batches of about
-    /// `batch_rows` rows. `state_name` is what the view's tables are named by.
+    /// The order of the rows of a view with `columns` columns; without columns: in no order.
+    pub fn key_order(&self, columns: usize) -> KeyOrder {
+        match self {
+            Self::Stored(ViewLayout::Keyed(key)) => KeyOrder::ascending(key.iter().copied(), true),
+            Self::Stored(ViewLayout::Bag) => KeyOrder::ascending(0..columns, true),
+            Self::Stored(ViewLayout::Append) => KeyOrder::default(),
+            Self::Stored(ViewLayout::Index { key, .. }) => KeyOrder {
+                columns: key.clone(),
+                is_whole: true,
+            },
+            Self::Groups(groups) => {
+                KeyOrder::ascending(groups.key_columns(), groups.has_whole_key())
+            }
+        }
+    }
+
+    /// The rows of the view at a snapshot whose keys are `wanted`, only the columns of
+    /// `projection`, in batches of about `batch_rows` rows. `state_name` is what the view's tables
+    /// are named by.
     pub fn read(
         &self,
         snapshot: &StateSnapshot,
         state_name: &str,
         schema: &SchemaRef,
+        wanted: &WantedKeys,
         projection: &[usize],
         batch_rows: usize,
     ) -> Result<ViewRows> {
@@ -90,10 +187,13 @@ impl ViewContents {
                 state_name,
                 Arc::clone(schema),
                 layout,
+                wanted,
                 projection,
                 batch_rows,
             )?),
-            Self::Groups(groups) => Box::new(groups.read(snapshot, projection, batch_rows)?),
+            Self::Groups(groups) => {
+                Box::new(groups.read(snapshot, wanted, projection, batch_rows)?)
+            }
         })
     }
 }
@@ -130,21 +230,34 @@ pub(crate) struct RowFormat {
 impl RowFormat {
     /// SQLSTATE 0A000 for a type that has no row form.
     pub fn try_new(schema: &SchemaRef, layout: &ViewLayout) -> Result<Self> {
-        let all = || (0..schema.fields().len()).collect::<Vec<_>>();
-        let key_columns = match layout {
-            ViewLayout::Keyed(columns) => columns.clone(),
-            ViewLayout::Bag => all(),
+        let all = 0..schema.fields().len();
+        let key: Vec<KeyColumn> = match layout {
+            ViewLayout::Keyed(columns) => {
+                columns.iter().map(|&c| KeyColumn::ascending(c)).collect()
+            }
+            ViewLayout::Bag => all.clone().map(KeyColumn::ascending).collect(),
             ViewLayout::Append => Vec::new(),
+            ViewLayout::Index { key, .. } => key.clone(),
         };
-        let value_columns = match layout {
-            ViewLayout::Keyed(key) => all().into_iter().filter(|c| !key.contains(c)).collect(),
-            _ => Vec::new(),
+        let key_columns: Vec<usize> = key.iter().map(|k| k.column).collect();
+        let has_values = matches!(
+            layout,
+            ViewLayout::Keyed(_)
+                | ViewLayout::Index {
+                    is_unique: true,
+                    ..
+                }
+        );
+        let value_columns: Vec<usize> = match has_values {
+            true => all.filter(|c| !key_columns.contains(c)).collect(),
+            false => Vec::new(),
         };
-        let converter = |columns: &[usize]| -> Result<Option<RowConverter>> {
-            let fields: Vec<_> = columns
-                .iter()
-                .map(|&c| SortField::new(schema.field(c).data_type().clone()))
-                .collect();
+        let converter = |columns: &[KeyColumn]| -> Result<Option<RowConverter>> {
+            let field = |k: &KeyColumn| {
+                let data_type = schema.field(k.column).data_type().clone();
+                SortField::new_with_options(data_type, k.options())
+            };
+            let fields: Vec<_> = columns.iter().map(field).collect();
             if !RowConverter::supports_fields(&fields) {
                 return Err(Error::unsupported(
                     "cannot store a view with a column of this type",
@@ -156,9 +269,13 @@ impl RowFormat {
                 Some(RowConverter::new(fields)?)
             })
         };
+        let values: Vec<KeyColumn> = value_columns
+            .iter()
+            .map(|&c| KeyColumn::ascending(c))
+            .collect();
         Ok(Self {
-            key: converter(&key_columns)?,
-            value: converter(&value_columns)?,
+            key: converter(&key)?,
+            value: converter(&values)?,
             key_columns,
             value_columns,
         })
@@ -232,11 +349,14 @@ impl ViewStorage {
             ViewLayout::Append => {
                 append::entries(&self.schema, &self.changes, context.batch_id).map(merged)
             }
-            ViewLayout::Keyed(_) => {
+            ViewLayout::Keyed(_)
+            | ViewLayout::Index {
+                is_unique: true, ..
+            } => {
                 let stored = self.check_store.then_some(&context.snapshot);
                 keyed::run(&self.format, &self.changes, table, stored)
             }
-            ViewLayout::Bag => {
+            ViewLayout::Bag | ViewLayout::Index { .. } => {
                 consolidate::bag_entries(&self.format, &self.changes, &context.snapshot, table)
                     .map(merged)
             }

@@ -11,20 +11,22 @@ use super::{RowFormat, ViewLayout, append, rows_table};
 use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::number::read_integer;
 use crate::error::{Error, Result};
-use crate::state::{StateScan, StateSnapshot};
+use crate::state::{StateSnapshot, WantedEntries, WantedKeys};
 
-/// Opens a view's contents at a snapshot, only the columns of `projection`, in batches of about
-/// `batch_size` rows (append views: as they were written, up to some thousand rows).
+/// Opens a view's contents at a snapshot, as far as their keys are `wanted` and only the columns of
+/// `projection`, in batches of about `batch_size` rows (append views: as they were written, up to
+/// some thousand rows).
 pub fn read_view(
     snapshot: &StateSnapshot,
     view_name: &str,
     schema: SchemaRef,
     layout: &ViewLayout,
+    wanted: &WantedKeys,
     projection: &[usize],
     batch_size: usize,
 ) -> Result<ViewReader> {
     Ok(ViewReader {
-        scan: Some(snapshot.scan(rows_table(view_name), None, None)?),
+        scan: Some(snapshot.read(rows_table(view_name), wanted)?),
         format: RowFormat::try_new(&schema, layout)?,
         output_schema: Arc::new(schema.project(projection)?),
         schema,
@@ -38,7 +40,7 @@ pub fn read_view(
 /// An iterator over a view's rows.
 pub struct ViewReader {
     /// `None`: at the end, or after an error.
-    scan: Option<StateScan>,
+    scan: Option<WantedEntries>,
     format: RowFormat,
     schema: SchemaRef,
     output_schema: SchemaRef,
@@ -63,8 +65,11 @@ impl ViewReader {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         match self.layout {
             ViewLayout::Append => self.next_chunk(),
-            ViewLayout::Keyed(_) => self.next_keyed(),
-            ViewLayout::Bag => self.next_bag(),
+            ViewLayout::Keyed(_)
+            | ViewLayout::Index {
+                is_unique: true, ..
+            } => self.next_keyed(),
+            ViewLayout::Bag | ViewLayout::Index { .. } => self.next_bag(),
         }
     }
 
@@ -171,16 +176,22 @@ impl ViewReader {
             return self.batch(Vec::new(), rows).map(Some);
         }
         let decoded = decode(&gathered, converter)?;
+        let column_of = |column: usize| {
+            let place = self.format.key_columns.iter().position(|&c| c == column);
+            place.map(|place| &decoded[place])
+        };
+        let missing = || Error::internal("a column of a view is not in its rows");
         let is_plain = gathered.len() == rows;
         let copies = UInt32Array::from(copies);
         let columns = self
             .projection
             .iter()
             .map(|&c| {
+                let column = column_of(c).ok_or_else(missing)?;
                 if is_plain {
-                    Ok(decoded[c].clone())
+                    Ok(Arc::clone(column))
                 } else {
-                    Ok(take(&decoded[c], &copies, None)?)
+                    Ok(take(column, &copies, None)?)
                 }
             })
             .collect::<Result<_>>()?;

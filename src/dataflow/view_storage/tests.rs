@@ -7,7 +7,7 @@ use datafusion::arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringAr
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 
 use super::*;
-use crate::state::{MemoryBudget, StateStore, StateStoreOptions};
+use crate::state::{MemoryBudget, StateStore, StateStoreOptions, WantedKeys};
 
 type Row = (i64, Option<String>, i64);
 
@@ -107,6 +107,7 @@ impl Bench {
             "v",
             schema(),
             self.view.layout(),
+            &WantedKeys::All,
             projection,
             batch_size,
         );

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::row::{RowConverter, Rows, SortField};
+use datafusion::arrow::row::{RowConverter, SortField};
 
 use super::codec::{Codec, Encoded};
 use crate::catalog::definition::{CatalogObject, Definition};
@@ -164,15 +164,6 @@ impl TableLayout {
             .map(|&c| Arc::clone(rows.column(c)))
             .collect();
         Ok(Encoded::Plain(converter.convert_columns(&columns)?))
-    }
-
-    /// Keys of values for the key columns, in the key's order.
-    pub fn keys_of_columns(&self, columns: &[ArrayRef]) -> Result<Rows> {
-        let converter = self
-            .key_converter
-            .as_ref()
-            .ok_or_else(|| Error::internal("a bag has no key to look up"))?;
-        Ok(converter.convert_columns(columns)?)
     }
 
     /// Values of rows in the table's schema; `None` if all columns are in the key (the value of

@@ -1,6 +1,7 @@
 //! What a statement sees of the tables: a committed snapshot under the transaction's own changes.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, BinaryArray, RecordBatch};
@@ -8,7 +9,7 @@ use datafusion::arrow::array::{Array, BinaryArray, RecordBatch};
 use super::layout::{TableLayout, decode_count};
 use super::overlay::{Layer, Overlay, OverlayEntry};
 use crate::error::Result;
-use crate::state::{StateScan, StateSnapshot};
+use crate::state::{KeyRange, StateScan, StateSnapshot};
 
 /// Rows of a batch that a scan gives.
 const SCAN_ROWS: usize = 8192;
@@ -51,21 +52,28 @@ impl TablesView {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// All rows of a table in the order of its key; columns of `projection`.
-    pub fn scan(&self, layout: &Arc<TableLayout>, projection: &[usize]) -> Result<TableScan> {
+    /// The rows of a table in the order of its key, all or those in a range of keys; columns of
+    /// `projection`.
+    pub fn scan(
+        &self,
+        layout: &Arc<TableLayout>,
+        range: Option<&KeyRange>,
+        projection: &[usize],
+    ) -> Result<TableScan> {
         let layers = match self.overlays.get(&layout.oid()) {
             Some(overlay) => overlay.layers().to_vec(),
             None => Vec::new(),
         };
+        let lower = range.map(|range| range.lower.as_slice());
+        let upper = range.and_then(|range| range.upper.as_deref());
         Ok(TableScan {
             layout: Arc::clone(layout),
             projection: projection.to_vec(),
-            committed: Committed::start(self.snapshot.scan(layout.table_id(), None, None)?)?,
+            committed: Committed::start(self.snapshot.scan(layout.table_id(), lower, upper)?)?,
             layers: layers
                 .into_iter()
                 .rev()
-                .map(|layer| LayerCursor { layer, next: None })
-                .map(LayerCursor::start)
+                .map(|layer| LayerCursor::start(layer, lower, upper))
                 .collect(),
             repeat: None,
             done: false,
@@ -150,22 +158,31 @@ impl Committed {
 struct LayerCursor {
     layer: Arc<Layer>,
     next: Option<Vec<u8>>,
+    /// Keys from here on are not wanted.
+    upper: Option<Vec<u8>>,
 }
 
 impl LayerCursor {
-    fn start(mut self) -> Self {
-        self.next = self.layer.keys().next().cloned();
-        self
+    fn start(layer: Arc<Layer>, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Self {
+        let mut cursor = Self {
+            layer,
+            next: None,
+            upper: upper.map(<[u8]>::to_vec),
+        };
+        cursor.seek(lower.map_or(Bound::Unbounded, |key| Bound::Included(key.to_vec())));
+        cursor
+    }
+
+    fn seek(&mut self, from: Bound<Vec<u8>>) {
+        let mut keys = self.layer.range::<Vec<u8>, _>((from, Bound::Unbounded));
+        let next = keys.next().map(|(key, _)| key);
+        let is_wanted = |key: &&Vec<u8>| self.upper.as_ref().is_none_or(|upper| *key < upper);
+        self.next = next.filter(is_wanted).cloned();
     }
 
     fn advance(&mut self) {
         if let Some(key) = self.next.take() {
-            let after = (std::ops::Bound::Excluded(key), std::ops::Bound::Unbounded);
-            self.next = self
-                .layer
-                .range::<Vec<u8>, _>(after)
-                .next()
-                .map(|(key, _)| key.clone());
+            self.seek(Bound::Excluded(key));
         }
     }
 }

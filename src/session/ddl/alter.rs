@@ -8,7 +8,9 @@ use super::super::{Session, StatementResult};
 use super::listed;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options};
-use crate::catalog::snapshot::{kind_keyword, kind_name, options_of_mut, pipeline_of, undefined};
+use crate::catalog::snapshot::{
+    a_kind, kind_keyword, kind_name, options_of_mut, pipeline_of, undefined,
+};
 use crate::checkpoint::relocate;
 use crate::dataflow::row_errors::OnRowError;
 use crate::engine::decide::may_change_row_policy;
@@ -33,10 +35,10 @@ impl Session {
             ObjectKind::Stream | ObjectKind::Table | ObjectKind::Sink => {
                 self.alter_own_options(kind, name, set, reset)?;
             }
-            ObjectKind::View | ObjectKind::Secret => {
+            ObjectKind::View | ObjectKind::Secret | ObjectKind::Index => {
                 return Err(Error::unsupported(format!(
-                    "a {} has no options",
-                    kind_name(kind)
+                    "{} has no options",
+                    a_kind(kind)
                 )));
             }
         }
@@ -298,7 +300,7 @@ pub(super) fn columns_mut(definition: &mut Definition) -> &mut [ColumnDefinition
         Definition::Table(d) => &mut d.columns,
         Definition::MaterializedView(d) => &mut d.columns,
         Definition::View(d) => &mut d.columns,
-        Definition::Sink(_) => &mut [],
+        Definition::Sink(_) | Definition::Index(_) => &mut [],
     }
 }
 

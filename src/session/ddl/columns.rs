@@ -333,7 +333,10 @@ fn rename_column(
                 expectation.condition = renamed_in(&expectation.condition, name, new_name)?;
             }
         }
-        Definition::MaterializedView(_) | Definition::View(_) | Definition::Sink(_) => {}
+        Definition::MaterializedView(_)
+        | Definition::View(_)
+        | Definition::Sink(_)
+        | Definition::Index(_) => {}
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::catalog::changes::{CatalogChange, duplicate_secret};
 use crate::catalog::definition::{
     ColumnDefinition, Definition, SinkDefinition, StreamDefinition, TableDefinition,
 };
-use crate::catalog::snapshot::pipeline_of;
+use crate::catalog::snapshot::{a_kind, kind_of, pipeline_of};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CreateSink, CreateStream, CreateTable};
 
@@ -205,10 +205,10 @@ impl Session {
                 ))
                 .hint("Create a materialized view of the same query, and deliver that."));
             }
-            Definition::Sink(_) => {
+            definition @ (Definition::Sink(_) | Definition::Index(_)) => {
                 return Err(Error::new(
                     sqlstate::WRONG_OBJECT_TYPE,
-                    format!("\"{}\" is a sink", create.from),
+                    format!("\"{}\" is {}", create.from, a_kind(kind_of(definition))),
                 ));
             }
         };

@@ -64,7 +64,7 @@ impl Session {
             let dependents = snapshot.dependents_in_drop_order(&target.name);
             let unnamed: Vec<_> = dependents
                 .iter()
-                .filter(|d| !named.contains(d.name.as_str()))
+                .filter(|d| !named.contains(d.name.as_str()) && !goes_along(d))
                 .collect();
             if !unnamed.is_empty() && !cascade {
                 return Err(has_dependents(target, &unnamed));
@@ -79,7 +79,7 @@ impl Session {
         order.sort_by_key(|o| rank(&ranks, o));
         let extra: Vec<String> = order
             .iter()
-            .filter(|o| !named.contains(o.name.as_str()))
+            .filter(|o| !named.contains(o.name.as_str()) && !goes_along(o))
             .map(|o| described(o))
             .collect();
         if !extra.is_empty() {
@@ -104,7 +104,7 @@ impl Session {
         Ok(())
     }
 
-    fn drop_one(&mut self, object: &Arc<CatalogObject>) -> Result<()> {
+    pub(super) fn drop_one(&mut self, object: &Arc<CatalogObject>) -> Result<()> {
         let action = match &object.definition {
             Definition::View(_) => None,
             _ => Some(Action::Drop(object.clone())),
@@ -179,6 +179,11 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// It is a part of what it depends on, and goes without being named.
+fn goes_along(object: &CatalogObject) -> bool {
+    matches!(object.definition, Definition::Index(_))
 }
 
 fn has_dependents(target: &CatalogObject, dependents: &[&Arc<CatalogObject>]) -> Error {

@@ -32,6 +32,13 @@ impl Session {
         if existing.is_some() && !create.or_replace {
             return Err(duplicate_function(&signature));
         }
+        if existing.as_ref().is_some_and(|old| old.is_aggregate()) {
+            return Err(Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
+                format!("cannot change routine kind of aggregate {signature}"),
+            )
+            .hint(format!("Use DROP AGGREGATE {signature} first.")));
+        }
         let function = Arc::new(FunctionDefinition {
             name: create.name.clone(),
             oid: match &existing {
@@ -59,7 +66,7 @@ impl Session {
     }
 
     /// A function of ours goes before one of the user's, which then could never be called.
-    fn refuse_name_of_system(&self, name: &str) -> Result<()> {
+    pub(super) fn refuse_name_of_system(&self, name: &str) -> Result<()> {
         let state = self.planning_state();
         let is_known = state.udfs().contains(name)
             || state.udafs().contains(name)
@@ -92,7 +99,7 @@ impl Session {
     }
 
     /// Running views were planned with the old body, and go on with it.
-    fn tell_of_replaced(&mut self, function: &FunctionDefinition) {
+    pub(super) fn tell_of_replaced(&mut self, function: &FunctionDefinition) {
         let users = self.definitions().function_users(function.oid);
         let running: Vec<_> = users
             .iter()
@@ -150,12 +157,32 @@ impl Session {
                 }
                 Err(error) => return Err(error),
             };
+            if function.is_aggregate() {
+                let signature = function.signature();
+                return Err(Error::new(
+                    sqlstate::WRONG_OBJECT_TYPE,
+                    format!("function {signature} is an aggregate function"),
+                )
+                .hint(format!("Use DROP AGGREGATE {signature} to drop it.")));
+            }
             self.drop_function(&function, cascade)?;
         }
         Ok(done("DROP FUNCTION"))
     }
 
-    fn drop_function(&mut self, function: &Arc<FunctionDefinition>, cascade: bool) -> Result<()> {
+    pub(super) fn drop_function(
+        &mut self,
+        function: &Arc<FunctionDefinition>,
+        cascade: bool,
+    ) -> Result<()> {
+        for aggregate in self.definitions().aggregates_of(function) {
+            if !cascade {
+                return Err(is_part_of(function, &aggregate));
+            }
+            let signature = aggregate.signature();
+            self.notice(format!("drop cascades to function {signature}"));
+            self.drop_function(&aggregate, cascade)?;
+        }
         let users = self.definitions().function_users(function.oid);
         if !users.is_empty() {
             if !cascade {
@@ -204,6 +231,18 @@ fn has_users(function: &FunctionDefinition, users: &[Arc<CatalogObject>]) -> Err
         format!("cannot drop function {signature} because other objects depend on it"),
     )
     .detail(detail.join(" "))
+    .hint(format!(
+        "Say DROP FUNCTION {signature} CASCADE to drop the dependent objects too."
+    ))
+}
+
+fn is_part_of(function: &FunctionDefinition, aggregate: &FunctionDefinition) -> Error {
+    let (signature, user) = (function.signature(), aggregate.signature());
+    Error::new(
+        sqlstate::DEPENDENT_OBJECTS,
+        format!("cannot drop function {signature} because other objects depend on it"),
+    )
+    .detail(format!("function {user} depends on function {signature}."))
     .hint(format!(
         "Say DROP FUNCTION {signature} CASCADE to drop the dependent objects too."
     ))

@@ -111,11 +111,12 @@ impl Session {
                 .map(|member| member.name.clone())
                 .collect(),
         });
-        for member in snapshot.pipeline_members(from) {
+        for member in snapshot.running_in(from) {
             let mut moved = CatalogObject::clone(member);
             match &mut moved.definition {
                 Definition::MaterializedView(view) => into.clone_into(&mut view.pipeline),
                 Definition::Sink(sink) => into.clone_into(&mut sink.pipeline),
+                Definition::Index(index) => into.clone_into(&mut index.pipeline),
                 _ => continue,
             }
             let change = CatalogChange::Replace {

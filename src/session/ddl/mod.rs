@@ -3,12 +3,14 @@
 //! Each stages its change in the open transaction, with what the engine must do after the commit.
 //! A definition that cannot run is refused here, before it is staged.
 
+mod aggregates;
 mod alter;
 mod bounds;
 mod columns;
 mod create;
 mod drop;
 mod functions;
+mod indexes;
 mod merging;
 mod readers;
 mod replace;
@@ -22,6 +24,8 @@ use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDef
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
+
+pub(super) use indexes::indexes_of;
 
 /// What `CREATE` meets under its name.
 enum Existing {

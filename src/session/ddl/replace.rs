@@ -6,7 +6,7 @@
 //!                    readers change over with the batch that fills it
 //! ```
 //! Running views and sinks that read the view would have to start over too, so that they are named
-//! and nothing is done. Absent: keeping the state of some of a changed plan's operators; what they
+//! and nothing is done. Its indexes do start over: they are filled once the view is. Absent: keeping the state of some of a changed plan's operators; what they
 //! would have to hand to the operators above is no change of any batch.
 
 use std::sync::Arc;
@@ -79,6 +79,7 @@ impl Session {
             oid: old.oid,
         };
         self.stage(gone, None)?;
+        let object = Arc::clone(&new.object);
         self.stage(
             CatalogChange::Create(Arc::clone(&new.object)),
             Some(Action::ReplaceView(
@@ -86,7 +87,8 @@ impl Session {
                 new.object,
                 Box::new(new.bound.plan),
             )),
-        )
+        )?;
+        self.keep_indexes(old, &object)
     }
 
     /// The new definition, its plan, and whether the state that is there is the plan's.
@@ -190,7 +192,11 @@ impl Session {
         let keeps_columns = keeps_columns(old, new);
         let broken: Vec<_> = dependents
             .iter()
-            .filter(|d| kind_of(&d.definition) != ObjectKind::View || !keeps_columns)
+            .filter(|d| match kind_of(&d.definition) {
+                ObjectKind::Index => false,
+                ObjectKind::View => !keeps_columns,
+                _ => true,
+            })
             .map(|d| d.name.as_str())
             .collect();
         if broken.is_empty() {

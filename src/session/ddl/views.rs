@@ -287,7 +287,10 @@ impl Session {
         let bound = binding::bind(&state, statement.clone(), names).await?;
         let mut reads = BTreeSet::from_iter(planning::relations_read(&state, statement)?);
         for function in &bound.called {
-            let body = planning::parse_query(&function.query_text())?;
+            let Some(text) = function.query_text() else {
+                continue;
+            };
+            let body = planning::parse_query(&text)?;
             let body = planning::query_statement(&body);
             reads.extend(planning::relations_read(&state, body)?);
         }

@@ -1,29 +1,31 @@
 //! A table as DataFusion's planner sees it: committed rows and the transaction's own.
 //!
-//! A scan reads key order, lazily. A condition that gives every column of the primary key one value
-//! becomes a look-up; the condition itself stays in the plan, so that this only narrows the scan.
+//! A scan reads key order, lazily. Conditions on the primary key narrow it to keys or ranges of keys,
+//! as those on a view's key do ([`Orders`]).
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{
-    BinaryExpr, Expr, Operator, TableProviderFilterPushDown, TableType,
-};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use futures::stream;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
 
 use crate::catalog::definition::CatalogObject;
+use crate::dataflow::view_storage::KeyOrder;
 use crate::error::{Error, Result};
 use crate::log::tables::layout::TableLayout;
 use crate::log::tables::view::TablesView;
+use crate::session::lookup::Orders;
+use crate::session::versions;
+use crate::state::{KeyRange, WantedKeys};
 
 /// A table at one statement's view.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct TableRelation {
     layout: Arc<TableLayout>,
     version: usize,
     view: TablesView,
+    /// Read by a pipeline, whose plan must be the same whatever there is to find rows by.
+    is_fed: bool,
 }
 
 impl TableRelation {
@@ -40,6 +44,7 @@ impl TableRelation {
             layout: TableLayout::of(object)?,
             version: object.shown_version(),
             view,
+            is_fed: versions::is_binding(),
         })
     }
 
@@ -48,48 +53,16 @@ impl TableRelation {
         (self.layout.oid(), self.version)
     }
 
-    /// The value that a condition gives a key column: `(position in the key, value)`.
-    fn key_value(&self, filter: &Expr) -> Option<(usize, ScalarValue)> {
-        let Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::Eq,
-            right,
-        }) = filter
-        else {
-            return None;
+    /// The order of the stored rows, for conditions to find rows by.
+    fn orders(&self) -> Orders<'_> {
+        let order = match self.layout.is_bag() || self.is_fed {
+            true => KeyOrder::default(),
+            false => KeyOrder::ascending(self.layout.key_columns().iter().copied(), true),
         };
-        let (column, value) = match (left.as_ref(), right.as_ref()) {
-            (Expr::Column(c), Expr::Literal(v, _)) | (Expr::Literal(v, _), Expr::Column(c)) => {
-                (c, v)
-            }
-            _ => return None,
-        };
-        let schema = self.layout.schema();
-        let at = self
-            .layout
-            .key_columns()
-            .iter()
-            .position(|c| schema.field(*c).name() == &column.name)?;
-        let data_type = schema.field(self.layout.key_columns()[at]).data_type();
-        (&value.data_type() == data_type && !value.is_null()).then(|| (at, value.clone()))
-    }
-
-    /// The one key that conditions leave, if they name all its columns.
-    fn key_of(&self, filters: &[Expr]) -> Result<Option<Vec<u8>>> {
-        if self.layout.is_bag() {
-            return Ok(None);
+        Orders {
+            schema: self.layout.schema(),
+            orders: vec![order],
         }
-        let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.key_columns().len()];
-        for filter in filters {
-            if let Some((at, value)) = self.key_value(filter) {
-                columns[at] = Some(value.to_array()?);
-            }
-        }
-        let Some(columns) = columns.into_iter().collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
-        let keys = self.layout.keys_of_columns(&columns)?;
-        Ok(Some(keys.row(0).data().to_vec()))
     }
 }
 
@@ -107,13 +80,7 @@ impl TableProvider for TableRelation {
         &self,
         filters: &[&Expr],
     ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
-        Ok(filters
-            .iter()
-            .map(|filter| match self.key_value(filter) {
-                Some(_) => TableProviderFilterPushDown::Inexact,
-                None => TableProviderFilterPushDown::Unsupported,
-            })
-            .collect())
+        Ok(self.orders().push_down(filters))
     }
 
     async fn scan(
@@ -130,7 +97,7 @@ impl TableProvider for TableRelation {
             layout: Arc::clone(&self.layout),
             view: self.view.clone(),
             projection: projection.clone(),
-            key: self.key_of(filters).map_err(external)?,
+            wanted: self.orders().choose(filters).wanted,
         };
         Ok(Arc::new(StreamingTableExec::try_new(
             Arc::clone(&partition.schema),
@@ -143,13 +110,13 @@ impl TableProvider for TableRelation {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TablePartition {
     schema: SchemaRef,
     layout: Arc<TableLayout>,
     view: TablesView,
     projection: Vec<usize>,
-    key: Option<Vec<u8>>,
+    wanted: WantedKeys,
 }
 
 impl PartitionStream for TablePartition {
@@ -159,20 +126,30 @@ impl PartitionStream for TablePartition {
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.schema);
-        if let Some(key) = &self.key {
-            let rows = self.view.rows_of(&self.layout, &[key], &self.projection);
-            let rows = stream::iter([rows.map_err(external)]);
-            return Box::pin(RecordBatchStreamAdapter::new(schema, rows));
-        }
-        match self.view.scan(&self.layout, &self.projection) {
-            Ok(scan) => {
-                let rows = stream::iter(scan.map(|batch| batch.map_err(external)));
-                Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+        let rows: BoxStream<'static, _> = match &self.wanted {
+            WantedKeys::All => self.range(None),
+            WantedKeys::Keys(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let rows = self.view.rows_of(&self.layout, &keys, &self.projection);
+                stream::iter([rows.map_err(external)]).boxed()
             }
-            Err(error) => {
-                let failed = stream::iter([Err(external(error))]);
-                Box::pin(RecordBatchStreamAdapter::new(schema, failed))
+            WantedKeys::Ranges(ranges) => {
+                let (partition, numbers) = (self.clone(), 0..ranges.len());
+                let ranges = Arc::clone(ranges);
+                let range = move |number: usize| partition.range(Some(&ranges[number]));
+                stream::iter(numbers).flat_map(range).boxed()
             }
+        };
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+}
+
+impl TablePartition {
+    /// The rows whose keys are in a range.
+    fn range(&self, range: Option<&KeyRange>) -> BoxStream<'static, PlanResult<RecordBatch>> {
+        match self.view.scan(&self.layout, range, &self.projection) {
+            Ok(scan) => stream::iter(scan.map(|batch| batch.map_err(external))).boxed(),
+            Err(error) => stream::iter([Err(external(error))]).boxed(),
         }
     }
 }

@@ -297,7 +297,7 @@ pub(super) fn truncate(dml: &mut DmlContext<'_>, names: &[String]) -> Result<Dml
         let projection: Vec<usize> = (0..target.columns().len()).collect();
         let mut changes = RowChanges::default();
         let view = dml.transaction.view().clone();
-        for batch in view.scan(&layout, &projection)? {
+        for batch in view.scan(&layout, None, &projection)? {
             changes.delete(&view, &layout, &batch?)?;
             dml.transaction.check_room(changes.bytes)?;
         }

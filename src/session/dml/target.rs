@@ -276,6 +276,7 @@ fn refused(object: &CatalogObject, verb: Verb) -> Error {
             "Change the rows of the relations that it reads.".to_owned(),
         ),
         Definition::Sink(_) => ("sink", "A sink holds no rows.".to_owned()),
+        Definition::Index(_) => ("index", "An index follows its view.".to_owned()),
         Definition::Table(_) => ("table", String::new()),
     };
     Error::new(

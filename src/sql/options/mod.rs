@@ -75,7 +75,7 @@ impl Targets {
             ObjectKind::MaterializedView => Self::VIEW,
             ObjectKind::Pipeline => Self::PIPELINE,
             ObjectKind::Table => Self::TABLE,
-            ObjectKind::View | ObjectKind::Secret => Self(0),
+            ObjectKind::View | ObjectKind::Secret | ObjectKind::Index => Self(0),
         }
     }
 

@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::{added_column, checked, expectation, option_list, option_name, watermark};
-use super::{accept_kind, functions, if_exists, unsupported};
+use super::{accept_kind, aggregates, functions, if_exists, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
@@ -12,7 +12,6 @@ use crate::sql::statement::{AlterAction, ObjectKind, Statement};
 
 /// Kinds that PostgreSQL drops, alters or comments on and that do not exist here.
 const OTHER_KINDS: &[&str] = &[
-    "INDEX",
     "SCHEMA",
     "DATABASE",
     "USER",
@@ -43,7 +42,8 @@ fn kind(cursor: &mut Cursor, verb: &str) -> Result<ObjectKind> {
     }
     Err(match OTHER_KINDS.iter().find(|words| cursor.sees(words)) {
         Some(words) => unsupported(cursor, &format!("{verb} {words}")),
-        None => cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, SINK, PIPELINE or SECRET"),
+        None => cursor
+            .expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX, SINK, PIPELINE or SECRET"),
     })
 }
 
@@ -53,7 +53,13 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
     if cursor.accept("FUNCTION") {
         return functions::drop(cursor);
     }
+    if cursor.accept("AGGREGATE") {
+        return aggregates::drop(cursor);
+    }
     let kind = kind(cursor, "DROP")?;
+    if kind == ObjectKind::Index {
+        cursor.accept("CONCURRENTLY");
+    }
     let if_exists = if_exists(cursor);
     let names = cursor.object_names()?;
     let cascade = cursor.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{functions, if_not_exists, skip_rest, unsupported, view_query};
+use super::{aggregates, functions, if_not_exists, indexes, skip_rest, unsupported, view_query};
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
 };
@@ -34,8 +34,12 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
         view(cursor, or_replace)?
     } else if cursor.accept("FUNCTION") {
         functions::create(cursor, or_replace)?
+    } else if cursor.accept("AGGREGATE") {
+        aggregates::create(cursor, or_replace)?
+    } else if !or_replace && (cursor.sees("INDEX") || cursor.sees("UNIQUE INDEX")) {
+        indexes::create(cursor)?
     } else if or_replace {
-        return Err(cursor.expected("STREAM, MATERIALIZED VIEW, VIEW or FUNCTION"));
+        return Err(cursor.expected("STREAM, MATERIALIZED VIEW, VIEW, FUNCTION or AGGREGATE"));
     } else if cursor.accept("TABLE") {
         table(cursor)?
     } else if cursor.accept("SINK") {
@@ -67,8 +71,6 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
 /// What PostgreSQL can create and we cannot is told apart from what nobody can.
 fn unknown_kind(cursor: &Cursor) -> Error {
     const KNOWN: &[&str] = &[
-        "INDEX",
-        "UNIQUE INDEX",
         "USER",
         "ROLE",
         "SCHEMA",
@@ -91,7 +93,6 @@ fn unknown_kind(cursor: &Cursor) -> Error {
         "RULE",
         "POLICY",
         "SERVER",
-        "AGGREGATE",
         "OPERATOR",
         "CAST",
         "COLLATION",
@@ -100,7 +101,9 @@ fn unknown_kind(cursor: &Cursor) -> Error {
     ];
     match KNOWN.iter().find(|words| cursor.sees(words)) {
         Some(words) => unsupported(cursor, &format!("CREATE {words}")),
-        None => cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, SINK, FUNCTION or SECRET"),
+        None => cursor.expected(
+            "STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX, SINK, FUNCTION, AGGREGATE or SECRET",
+        ),
     }
 }
 

@@ -97,7 +97,7 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 /// `( [[IN] name] type [DEFAULT expression], … )`
-fn parameters(cursor: &mut Cursor) -> Result<Vec<FunctionParameter>> {
+pub(super) fn parameters(cursor: &mut Cursor) -> Result<Vec<FunctionParameter>> {
     cursor.expect_token(&Token::LParen)?;
     if cursor.accept_token(&Token::RParen) {
         return Ok(Vec::new());

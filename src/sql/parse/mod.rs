@@ -4,11 +4,13 @@
 //! below. What PostgreSQL or our own reference knows and this build does not is 0A000, anything
 //! else is 42601 with the position.
 
+mod aggregates;
 mod alter;
 mod copy;
 mod create;
 mod cursors;
 mod functions;
+mod indexes;
 mod recovery;
 mod run;
 mod settings;
@@ -229,6 +231,7 @@ pub(crate) fn accept_kind(cursor: &mut Cursor) -> Option<ObjectKind> {
         ("MATERIALIZED VIEW", ObjectKind::MaterializedView),
         ("VIEW", ObjectKind::View),
         ("SINK", ObjectKind::Sink),
+        ("INDEX", ObjectKind::Index),
         ("PIPELINE", ObjectKind::Pipeline),
         ("SECRET", ObjectKind::Secret),
     ];

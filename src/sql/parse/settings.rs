@@ -36,6 +36,7 @@ fn show(cursor: &mut Cursor) -> Result<Statement> {
         ("MATERIALIZED VIEWS", ObjectKind::MaterializedView),
         ("VIEWS", ObjectKind::View),
         ("SINKS", ObjectKind::Sink),
+        ("INDEXES", ObjectKind::Index),
         ("PIPELINES", ObjectKind::Pipeline),
         ("SECRETS", ObjectKind::Secret),
     ];
@@ -49,8 +50,9 @@ fn show(cursor: &mut Cursor) -> Result<Statement> {
         return functions::reference(cursor).map(Statement::ShowCreateFunction);
     }
     if cursor.accept("CREATE") {
-        let kind = accept_kind(cursor)
-            .ok_or_else(|| cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW or SINK"))?;
+        let kind = accept_kind(cursor).ok_or_else(|| {
+            cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX or SINK")
+        })?;
         return Ok(Statement::ShowCreate(kind, cursor.object_name()?));
     }
     if cursor.accept("OPTIONS FOR") {

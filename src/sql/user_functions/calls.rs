@@ -42,6 +42,18 @@ pub(crate) fn mark_calls(tree: &mut impl VisitMut, visible: &Visible) -> Result<
     }
 }
 
+/// The name of a function without its schema; `None` in another schema than ours.
+pub(super) fn own_name(name: &ObjectName) -> Option<String> {
+    let parts = name.0.iter().filter_map(|p| p.as_ident()).map(folded);
+    let mut parts: Vec<String> = parts.collect();
+    let name = parts.pop()?;
+    match parts.as_slice() {
+        [] => Some(name),
+        [schema] if schema == "public" => Some(name),
+        _ => None,
+    }
+}
+
 struct Marking<'a> {
     visible: &'a Visible,
     calls: Calls,
@@ -73,18 +85,7 @@ type Argument = (Option<String>, Expr);
 impl<'a> Marking<'a> {
     /// The functions that a name means; those of other schemas are not ours.
     fn functions(&self, name: &ObjectName) -> Option<&'a Vec<Arc<FunctionDefinition>>> {
-        let parts: Vec<String> = name
-            .0
-            .iter()
-            .filter_map(|p| p.as_ident())
-            .map(folded)
-            .collect();
-        let name = match parts.as_slice() {
-            [name] => name,
-            [schema, name] if schema == "public" => name,
-            _ => return None,
-        };
-        self.visible.get(name)
+        self.visible.get(&own_name(name)?)
     }
 
     fn value_call(&mut self, function: &mut Function) -> Result<()> {

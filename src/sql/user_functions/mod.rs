@@ -9,7 +9,9 @@
 //! planned once per statement, over a relation of its parameters; the argument types choose among
 //! functions of one name. Absent: the catalog and the planning of bodies, which is the session's.
 
+mod aggregates;
 mod calls;
+mod fold;
 mod inline;
 mod own_names;
 
@@ -27,6 +29,7 @@ use crate::catalog::function::{FunctionDefinition, bare_type};
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
 
+pub(crate) use aggregates::{PlannedAggregate, Step, aggregate, mark_aggregates};
 pub(crate) use calls::{Calls, mark_calls, parameters_as_columns};
 pub(crate) use inline::{first_row, in_type, inlined, subquery_of};
 pub(crate) use own_names::with_own_names;

@@ -101,6 +101,8 @@ pub(super) fn all(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
     functions
 }
 
+pub(super) use procedures::aggregates;
+
 /// The rows of `pg_proc`: these functions, and the user's.
 pub(super) fn procedures(catalog: &Catalog) -> Vec<Row> {
     let mut rows = procedures::rows(catalog);

@@ -50,7 +50,7 @@ fn row_of(function: &FunctionDefinition) -> Row {
         prolang: LANGUAGE_SQL_OID,
         procost: 100.0,
         prorows: if gives_rows { 1000.0 } else { 0.0 },
-        prokind: "f",
+        prokind: if function.is_aggregate() { "a" } else { "f" },
         prosecdef: false,
         proleakproof: false,
         proisstrict: function.is_strict,
@@ -66,8 +66,30 @@ fn row_of(function: &FunctionDefinition) -> Row {
         prorettype: result,
         proargtypes: types,
         proargnames: argument_names(function),
-        prosrc: function.query_text(),
+        prosrc: function.query_text().unwrap_or_else(|| "aggregate_dummy".to_owned()),
     }
+}
+
+/// The rows of `pg_aggregate`.
+pub(in super::super) fn aggregates(catalog: &Catalog) -> Vec<Row> {
+    let functions = catalog.model.functions();
+    let row_of = |function: &Arc<FunctionDefinition>| {
+        let body = function.aggregate()?;
+        Some(row! {
+            aggfnoid: function.name.as_str(),
+            aggkind: "n",
+            aggnumdirectargs: 0,
+            aggtransfn: body.transition.as_str(),
+            aggfinalfn: body.last.as_deref().unwrap_or("-"),
+            aggfinalextra: false,
+            aggmfinalextra: false,
+            aggfinalmodify: "r",
+            aggmfinalmodify: "r",
+            aggtranstype: i64::from(body.state.pg_oid()),
+            agginitval: body.initial.clone(),
+        })
+    };
+    functions.iter().filter_map(row_of).collect()
 }
 
 /// NULL where no parameter has a name.

@@ -2,7 +2,7 @@
 
 use super::super::model::{Catalog, Relation};
 use super::super::relation::Datum;
-use super::super::rows::{PG_CLASS, index_definition, quote_ident};
+use super::super::rows::{PG_CLASS, quote_ident};
 use super::{Definition, int, procedures, text};
 use crate::error::Result;
 use crate::sql::render_functions;
@@ -147,16 +147,16 @@ fn find(catalog: &Catalog, wanted: impl Fn(&Relation) -> bool) -> Option<Relatio
 /// The whole definition, or with a position from 1 that column.
 fn index_text(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
     let oid = int(arguments, 0);
-    let Some(r) = find(catalog, |r| !r.key.is_empty() && r.key_index_oid() == oid) else {
+    let indexes = catalog.indexes();
+    let Some(index) = indexes.iter().find(|index| index.oid == oid) else {
         return Ok(Datum::Null);
     };
     Ok(match int(arguments, 1) {
-        0 => index_definition(&r, arguments.len() == 1).into(),
+        0 => index.text(arguments.len() == 1).into(),
         position => {
-            let columns = r.key_columns();
             let at = usize::try_from(position - 1).ok();
-            at.and_then(|at| columns.get(at))
-                .map_or(Datum::from(""), |c| quote_ident(c).into())
+            let text = at.and_then(|at| index.column_text(at));
+            text.unwrap_or_default().into()
         }
     })
 }

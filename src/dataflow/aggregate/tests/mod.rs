@@ -26,7 +26,7 @@ use crate::dataflow::operator::{BatchContext, Operator};
 use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::view_storage::{ViewLayout, ViewStorage, read_row_count, read_view};
 use crate::error::{Result, sqlstate};
-use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions};
+use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions, WantedKeys};
 
 /// A small xorshift, so that a seed names a run.
 struct Random(u64);
@@ -346,13 +346,22 @@ impl Bench {
         let schema = Arc::clone(&self.request.output_schema);
         let all: Vec<usize> = (0..schema.fields().len()).collect();
         let groups = self.groups.as_ref().map(|groups| {
-            let reader = groups.read(&snapshot, &all, 3).unwrap();
+            let reader = groups.read(&snapshot, &WantedKeys::All, &all, 3).unwrap();
             lines(&reader.collect::<Result<Vec<_>>>().unwrap())
         });
         if self.quiet {
             return groups.unwrap();
         }
-        let reader = read_view(&snapshot, "v", schema, &self.layout, &all, 3).unwrap();
+        let reader = read_view(
+            &snapshot,
+            "v",
+            schema,
+            &self.layout,
+            &WantedKeys::All,
+            &all,
+            3,
+        )
+        .unwrap();
         let batches: Vec<_> = reader.collect::<Result<_>>().unwrap();
         let lines = lines(&batches);
         assert_eq!(read_row_count(&snapshot, "v").unwrap(), lines.len() as u64);

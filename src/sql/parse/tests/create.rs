@@ -219,3 +219,62 @@ fn explain_of_a_replacement_holds_the_view() {
     );
     assert!(view.or_replace);
 }
+
+#[test]
+fn create_index_in_its_forms() {
+    let Statement::CreateIndex(i) = one(
+        "CREATE INDEX CONCURRENTLY IF NOT EXISTS by_a ON public.v USING btree \
+         (a, \"B\" DESC, c ASC NULLS FIRST, d DESC NULLS LAST) INCLUDE (e, f)",
+    ) else {
+        panic!()
+    };
+    assert_eq!(i.name.as_deref(), Some("by_a"));
+    assert!(i.if_not_exists);
+    assert_eq!(i.relation, "v");
+    let columns: Vec<_> = i
+        .columns
+        .iter()
+        .map(|c| (c.name.as_str(), c.descending, c.nulls_first))
+        .collect();
+    // As in PostgreSQL, NULL is larger than all values.
+    let wanted = [
+        ("a", false, false),
+        ("B", true, true),
+        ("c", false, true),
+        ("d", true, false),
+    ];
+    assert_eq!(columns, wanted);
+    assert_eq!(i.include, ["e", "f"]);
+    let Statement::CreateIndex(i) = one("CREATE INDEX ON v (a)") else {
+        panic!()
+    };
+    assert_eq!(i.name, None);
+}
+
+#[test]
+fn create_aggregate_in_its_forms() {
+    let Statement::CreateAggregate(a) = one(
+        "CREATE OR REPLACE AGGREGATE f(double precision, weight INT) (SFUNC = g, STYPE = float8[], \
+         SSPACE = 16, FINALFUNC = h, INITCOND = '{0,0}', PARALLEL = SAFE)",
+    ) else {
+        panic!()
+    };
+    assert_eq!(a.name, "f");
+    assert!(a.or_replace);
+    assert_eq!(a.parameters.len(), 2);
+    assert_eq!(a.parameters[1].name.as_deref(), Some("weight"));
+    assert_eq!(a.body.transition, "g");
+    assert_eq!(a.body.state, SqlType::Array(Box::new(SqlType::Double)));
+    assert_eq!(a.body.initial.as_deref(), Some("{0,0}"));
+    assert_eq!(a.body.last.as_deref(), Some("h"));
+    let Statement::DropAggregate {
+        aggregates,
+        if_exists,
+        cascade,
+    } = one("DROP AGGREGATE IF EXISTS f(int), g(text, text) CASCADE")
+    else {
+        panic!()
+    };
+    assert!(if_exists && cascade);
+    assert_eq!(aggregates[1].types.as_ref().map(Vec::len), Some(2));
+}

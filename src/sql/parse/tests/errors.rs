@@ -75,9 +75,9 @@ fn errors_have_state_and_position() {
         ),
         ("DROP TABLE x.y", "3F000", "schema \"x\" does not exist", 12),
         (
-            "CREATE INDEX i ON t (a)",
+            "CREATE TRIGGER i ON t",
             "0A000",
-            "CREATE INDEX is not supported",
+            "CREATE TRIGGER is not supported",
             8,
         ),
         (
