@@ -149,3 +149,5 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_relations;
