@@ -31,6 +31,7 @@ use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::empty_subqueries::EmptySubqueries;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
+use crate::sql::grouping_sets::GroupingColumns;
 use crate::sql::guards::GuardConditions;
 use crate::sql::numeric_floats::NumericsBesideFloats;
 use crate::sql::planner::OperatorPlanner;
@@ -94,7 +95,8 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 }
 
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(NumericsBesideFloats)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(GroupingColumns), Arc::new(NumericsBesideFloats)];
     rules.extend(Analyzer::new().rules);
     rules.push(Arc::new(EmptySubqueries));
     rules.push(Arc::new(SubqueryValues));

@@ -17,6 +17,7 @@ mod dialect;
 mod distinct_on;
 mod empty_subqueries;
 pub mod functions;
+mod grouping_sets;
 pub mod guards;
 pub mod interval;
 pub mod names;

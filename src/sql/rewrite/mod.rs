@@ -5,6 +5,7 @@
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
 //! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
+//! - [`groups`]: groups by nothing, and sets that name something twice
 //! - [`joins`]: the merged columns of a full join with USING; `ASOF JOIN`
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
@@ -20,6 +21,7 @@
 mod arrays;
 mod calls;
 mod group_windows;
+mod groups;
 mod joins;
 mod names;
 mod numbers;
@@ -172,6 +174,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         numbers::bare_in_select(select);
+        groups::rewrite(select);
         ControlFlow::Continue(())
     }
 

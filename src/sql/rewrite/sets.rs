@@ -287,7 +287,8 @@ pub(super) fn names_column(expression: &Expr, name: &str) -> bool {
     })
 }
 
-fn finds(expression: &Expr, wanted: impl Fn(&Expr) -> bool) -> bool {
+/// Whether an expression has such a part.
+pub(super) fn finds(expression: &Expr, wanted: impl Fn(&Expr) -> bool) -> bool {
     struct Finder<F>(F);
     impl<F: Fn(&Expr) -> bool> Visitor for Finder<F> {
         type Break = ();
