@@ -23,6 +23,7 @@ pub mod interval;
 pub mod names;
 mod numeric_floats;
 pub mod options;
+mod order_subqueries;
 mod parse;
 mod planner;
 mod push_down;

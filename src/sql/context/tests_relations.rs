@@ -3,6 +3,44 @@
 use super::tests::values;
 
 #[tokio::test]
+async fn orders_by_subqueries_and_groups_by_nothing() {
+    const R: &str = "(VALUES (1, 5), (2, 3), (3, 9)) r(id, v)";
+    const S: &str = "(VALUES (1), (1), (3)) s(k)";
+    for (sql, expected) in [
+        (
+            format!(
+                "SELECT id FROM {R} ORDER BY (SELECT count(*) FROM {S} WHERE s.k = r.id) DESC, id LIMIT 2"
+            ),
+            "1 3",
+        ),
+        (
+            format!(
+                "SELECT id, row_number() OVER (ORDER BY (SELECT count(*) FROM {S} WHERE s.k = r.id), id DESC) AS n FROM {R} ORDER BY id"
+            ),
+            "1|3 2|1 3|2",
+        ),
+        (
+            format!(
+                "SELECT v % 2 AS c, count(*) FROM {R} GROUP BY v % 2 ORDER BY (SELECT count(*) FROM {S}), c"
+            ),
+            "1|3",
+        ),
+        (
+            format!("SELECT count(*), max(v) FROM {R} GROUP BY ()"),
+            "3|9",
+        ),
+        (format!("SELECT 1 FROM {R} WHERE false GROUP BY ()"), "1"),
+        (
+            format!("SELECT v % 2 AS m, count(*) FROM {R} GROUP BY (), v % 2"),
+            "1|3",
+        ),
+        ("SELECT ~5, ~(-1)::bigint, ~(~2)".to_owned(), "-6|0|2"),
+    ] {
+        assert_eq!(values(&sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn distinct_from_binds_as_a_comparison() {
     const R: &str = "(VALUES (1, 5, true), (NULL, 3, NULL), (3, 2, false)) r(k, v, f)";
     for (condition, expected) in [
@@ -60,5 +98,28 @@ async fn grouping_sets_over_expressions_constants_and_repeats() {
             .collect();
         rows.sort();
         assert_eq!(rows.join(" "), expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn outputs_under_the_name_of_a_column_that_orders() {
+    const A: &str = "(VALUES (1, 'c'), (2, 'b'), (3, 'a')) a(id, t)";
+    for (sql, expected) in [
+        ("SELECT upper(t) AS t FROM {A} ORDER BY a.t", "A B C"),
+        (
+            "SELECT -id AS id, t FROM {A} ORDER BY a.id, id",
+            "-1|c -2|b -3|a",
+        ),
+        (
+            "SELECT id FROM (SELECT id * 2 AS id FROM {A} ORDER BY a.id DESC LIMIT 2) q ORDER BY id",
+            "4 6",
+        ),
+        (
+            "SELECT x.id, y.t FROM (VALUES (2), (3)) x(id), LATERAL (SELECT t || x.id::text AS t FROM {A} WHERE a.id < x.id ORDER BY a.t LIMIT 1) y ORDER BY 1",
+            "2|c2 3|b3",
+        ),
+    ] {
+        let sql = sql.replace("{A}", A);
+        assert_eq!(values(&sql).await, expected, "{sql}");
     }
 }

@@ -10,6 +10,7 @@
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
+//! - [`order`]: outputs under the name of a column that orders
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
 //! - [`sets`]: functions that give rows, and aggregates that give JSON
@@ -25,6 +26,7 @@ mod groups;
 mod joins;
 mod names;
 mod numbers;
+mod order;
 mod postgres;
 mod rows;
 mod sets;
@@ -146,6 +148,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         postgres::table_as_select(&mut query.body);
         names::keep_order_of_distinct(query);
+        order::rename(query);
         into_flow(postgres::fetch_as_limit(query))
     }
 
