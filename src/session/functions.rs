@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 
 use super::planning::{self, query_statement, rewritten};
 use super::scope::StatementScope;
-use super::versions;
+use super::{natural, versions};
 use crate::catalog::definition::ColumnDefinition;
 use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
@@ -107,6 +107,7 @@ fn plan_within<'a>(
     Box::pin(async move {
         let names = by_name(visible(state));
         let calls = mark_calls(&mut statement, &names)?;
+        natural::as_using(state, &mut statement).await?;
         let statement = with_types(rewritten(statement)?, data_types);
         if calls.is_empty() {
             let plan = without_prepare(state.statement_to_plan(statement).await?);

@@ -15,6 +15,7 @@ mod describe;
 pub mod dml;
 mod execute;
 mod functions;
+mod natural;
 mod parameters;
 mod planning;
 mod prepared;

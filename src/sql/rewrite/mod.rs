@@ -6,7 +6,8 @@
 //! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
 //! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
 //! - [`groups`]: groups by nothing, and sets that name something twice
-//! - [`joins`]: the merged columns of a full join with USING; `ASOF JOIN`
+//! - [`joins`]: joins by time
+//! - [`using`]: the merged columns of joins with USING
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
@@ -31,6 +32,7 @@ mod postgres;
 mod rows;
 mod sets;
 mod trees;
+mod using;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -149,13 +151,14 @@ impl VisitorMut for Rewriter {
         postgres::table_as_select(&mut query.body);
         names::keep_order_of_distinct(query);
         order::rename(query);
+        using::merge_in_query(query);
         into_flow(postgres::fetch_as_limit(query))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
-        joins::merge_full_using(select);
+        using::merge(select);
         let rewritten = joins::mark_asof(select)
             .and_then(|()| joins::mark_system_time(select))
             .and_then(|()| group_windows::rewrite(select));
