@@ -134,9 +134,10 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     if let Some(catalogs) = options.catalogs {
         builder = builder.with_catalog_list(catalogs);
     }
+    // The first that knows an operator plans it, and ours differs from the engine's.
+    let planners = builder.expr_planners().get_or_insert_with(Vec::new);
+    planners.insert(0, Arc::new(OperatorPlanner::new()));
     let mut state = builder.build();
-    // The first that knows an operator plans it.
-    state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     datafusion_functions_json::register_all(&mut state)?;
     state.register_udf(Arc::new(asof::function()))?;
     state.register_udf(Arc::new(temporal_join::function()))?;

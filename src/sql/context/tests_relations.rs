@@ -50,6 +50,43 @@ async fn using_merges_columns_whatever_the_relations_are_called() {
 }
 
 #[tokio::test]
+async fn aggregates_with_orders_of_their_own() {
+    const ROWS: &str = "FROM (VALUES (1, 'x'), (3, 'y'), (2, 'z'), (3, 'w')) r(v, t)";
+    for (select, expected) in [
+        (
+            "array_agg(DISTINCT v ORDER BY v DESC), array_agg(DISTINCT v ORDER BY v)",
+            "[3, 2, 1]|[1, 2, 3]",
+        ),
+        (
+            "array_agg(v ORDER BY t), array_agg(DISTINCT v ORDER BY v DESC)",
+            "[3, 1, 3, 2]|[3, 2, 1]",
+        ),
+        (
+            "(array_agg(t ORDER BY t DESC))[1], (array_agg(t ORDER BY t))[2]",
+            "z|x",
+        ),
+        ("(array_agg(v))[9]", "NULL"),
+    ] {
+        assert_eq!(
+            values(&format!("SELECT {select} {ROWS}")).await,
+            expected,
+            "{select}"
+        );
+    }
+    assert_eq!(
+        values(&format!(
+            "SELECT grouping(v % 2), v % 2, count(*) {ROWS} GROUP BY ROLLUP (v % 2) ORDER BY 1, 2"
+        ))
+        .await,
+        "0|0|1 0|1|3 1|NULL|4"
+    );
+    assert_eq!(
+        values("SELECT r.a, u.x, u.n FROM (SELECT 1 AS a, ARRAY[7, 8] AS l) r CROSS JOIN LATERAL unnest(r.l) WITH ORDINALITY u(x, n) ORDER BY n").await,
+        "1|7|1 1|8|2"
+    );
+}
+
+#[tokio::test]
 async fn orders_by_subqueries_and_groups_by_nothing() {
     const R: &str = "(VALUES (1, 5), (2, 3), (3, 9)) r(id, v)";
     const S: &str = "(VALUES (1), (1), (3)) s(k)";
@@ -145,6 +182,27 @@ async fn grouping_sets_over_expressions_constants_and_repeats() {
             .collect();
         rows.sort();
         assert_eq!(rows.join(" "), expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn frames_that_move_take_back_what_leaves_them() {
+    const R: &str = "(VALUES (1, 5, 'a'), (2, NULL, 'b'), (3, 6, NULL), (4, 12, 'd')) r(id, v, t)";
+    for (call, expected) in [
+        ("bool_and(v > 5)", "false false true true"),
+        ("bool_or(v > 5)", "false true true true"),
+        ("bit_and(v)", "5 4 4 4"),
+        ("bit_or(v)", "5 7 14 14"),
+        ("string_agg(t, '-')", "a-b a-b b-d d"),
+        (
+            "json_agg(v)",
+            "[5, null] [5, null, 6] [null, 6, 12] [6, 12]",
+        ),
+    ] {
+        let sql = format!(
+            "SELECT {call} OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM {R} ORDER BY id"
+        );
+        assert_eq!(values(&sql).await, expected, "{call}");
     }
 }
 
