@@ -207,6 +207,19 @@ async fn frames_that_move_take_back_what_leaves_them() {
 }
 
 #[tokio::test]
+async fn correlated_subqueries_that_give_and_compare_a_cast() {
+    const A: &str = "(VALUES (1, 5::bigint), (2, 1), (3, NULL)) a(id, k)";
+    const B: &str = "(VALUES (1, 'a'), (5, 'b'), (NULL, 'c')) b(m, u)";
+    for (condition, expected) in [
+        ("k IN (SELECT m FROM {B} WHERE m <> a.k)", ""),
+        ("k IN (SELECT m FROM {B} WHERE m <= a.k) OR id = 3", "1 2 3"),
+    ] {
+        let sql = format!("SELECT id FROM {A} WHERE {condition} ORDER BY id").replace("{B}", B);
+        assert_eq!(values(&sql).await, expected, "{condition}");
+    }
+}
+
+#[tokio::test]
 async fn outputs_under_the_name_of_a_column_that_orders() {
     const A: &str = "(VALUES (1, 'c'), (2, 'b'), (3, 'a')) a(id, t)";
     for (sql, expected) in [
