@@ -17,6 +17,7 @@ use datafusion::common::config::Dialect;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::config::SessionConfig;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
@@ -48,6 +49,10 @@ pub const CATALOG: &str = "tidemill";
 
 /// Schema that every object is in.
 pub const SCHEMA: &str = "public";
+
+/// Each sort sets memory aside for its merge before it begins, ten megabytes if nobody says less:
+/// under a small limit a few rows could not be sorted.
+const SORTS_AT_ONCE: usize = 32;
 
 /// What differs between the contexts of one database.
 #[derive(Default)]
@@ -120,6 +125,12 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     let mut config = session_config(options.target_partitions);
     if options.catalogs.is_none() {
         config = config.with_create_default_catalog_and_schema(true);
+    }
+    if let Some(runtime) = &options.runtime
+        && let MemoryLimit::Finite(bytes) = runtime.memory_pool.memory_limit()
+    {
+        let reserved = &mut config.options_mut().execution.sort_spill_reservation_bytes;
+        *reserved = (*reserved).min(bytes / SORTS_AT_ONCE);
     }
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
