@@ -4,6 +4,7 @@
 // Tests wait for real processes in real time.
 #![allow(clippy::disallowed_methods)]
 
+mod answers;
 mod crash_points;
 mod files;
 mod harness;
@@ -11,6 +12,7 @@ mod http;
 mod kafka;
 mod kill;
 mod oracle;
+mod postgres;
 mod psql;
 mod random;
 mod recovery;
@@ -20,5 +22,6 @@ mod slt;
 mod soak;
 mod temporal_join;
 mod tools;
+mod tpch;
 mod user_functions;
 mod word_count;
