@@ -9,11 +9,16 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
+/// How many times as much as usual is tried.
+pub fn factor() -> u64 {
+    number("TIDEMILL_SOAK").unwrap_or(1).max(1)
+}
+
 /// The seeds that a test tries, usually `usual`.
 pub fn seeds(usual: Range<u64>) -> Range<u64> {
-    let Some(factor) = number("TIDEMILL_SOAK") else {
+    if number("TIDEMILL_SOAK").is_none() {
         return usual;
-    };
+    }
     let first = usual.start + number("TIDEMILL_SOAK_FROM").unwrap_or(0);
-    first..first + (usual.end - usual.start) * factor.max(1)
+    first..first + (usual.end - usual.start) * factor()
 }

@@ -9,7 +9,9 @@
 //! NULL equals NULL, as everywhere in set operations. UNION needs no operator of its own: it is
 //! UNION ALL under DISTINCT.
 
-use datafusion::arrow::datatypes::SchemaRef;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 
 use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
@@ -61,6 +63,8 @@ impl SetOperationKind {
 /// The operator.
 pub struct SetOperation {
     kind: SetOperationKind,
+    /// Of the rows that go out. Those that come in on the right may hold NULL where they may not.
+    schema: SchemaRef,
     codec: RowCodec,
     sides: [Bag; 2],
     numbers: BatchNumbers,
@@ -72,11 +76,19 @@ impl SetOperation {
     pub fn new(name: &str, kind: SetOperationKind, schema: SchemaRef) -> Result<Self> {
         Ok(Self {
             kind,
-            codec: RowCodec::new(schema)?,
+            codec: RowCodec::new(nullable(&schema))?,
+            schema,
             sides: ["left", "right"].map(|side| Bag::new(&format!("{name}/{side}"))),
             numbers: BatchNumbers::default(),
         })
     }
+}
+
+/// The schema with a NULL allowed in every column.
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 impl Operator for SetOperation {
@@ -123,7 +135,11 @@ impl Operator for SetOperation {
             let (index, delta) = changed[place];
             (rows.get(index), delta)
         };
-        decode_changes(&self.codec, changed.len(), at, out)?;
+        let mut changes = Vec::new();
+        decode_changes(&self.codec, changed.len(), at, &mut changes)?;
+        for change in changes {
+            out.push(under_schema(change, &self.schema)?);
+        }
         self.numbers.of(context).output_rows += changed.len() as u64;
         Ok(())
     }

@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use super::aggregates;
 use super::planning::{self, query_statement, rewritten};
 use super::scope::StatementScope;
-use super::versions;
+use super::{natural, versions};
 use crate::catalog::definition::ColumnDefinition;
 use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
@@ -116,6 +116,7 @@ pub(super) fn plan_within<'a>(
         let (names, aggregates) = (by_name(functions), by_name(aggregates));
         let calls = mark_calls(&mut statement, &names)?;
         let folds = mark_aggregates(&mut statement, &aggregates)?;
+        natural::as_using(state, &mut statement).await?;
         let statement = with_types(rewritten(statement)?, data_types);
         if calls.is_empty() && folds.is_empty() {
             let plan = without_prepare(state.statement_to_plan(statement).await?);

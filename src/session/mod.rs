@@ -17,6 +17,7 @@ pub mod dml;
 mod execute;
 mod functions;
 mod lookup;
+mod natural;
 mod parameters;
 mod planning;
 mod prepared;

@@ -1,7 +1,8 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  numerics beside floats → … type coercion → subqueries as values → as-of joins
+//! analyzer:  grouping sets over columns → numerics beside floats → … type coercion
+//!            → subqueries out of ORDER BY and OVER → subqueries as values → as-of joins
 //!            → first of DISTINCT ON → counted set operations → checked arithmetic
 //!            → correlated subqueries
 //! optimizer: DataFusion's, with a push-down of filters that keeps answers
@@ -16,6 +17,7 @@ use datafusion::common::config::Dialect;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::config::SessionConfig;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
@@ -31,8 +33,10 @@ use crate::sql::distinct_on::FirstOfDistinct;
 use crate::sql::empty_subqueries::EmptySubqueries;
 use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
+use crate::sql::grouping_sets::GroupingColumns;
 use crate::sql::guards::GuardConditions;
 use crate::sql::numeric_floats::NumericsBesideFloats;
+use crate::sql::order_subqueries::OrderSubqueries;
 use crate::sql::planner::OperatorPlanner;
 use crate::sql::push_down;
 use crate::sql::sessions;
@@ -45,6 +49,10 @@ pub const CATALOG: &str = "tidemill";
 
 /// Schema that every object is in.
 pub const SCHEMA: &str = "public";
+
+/// Each sort sets memory aside for its merge before it begins, ten megabytes if nobody says less:
+/// under a small limit a few rows could not be sorted.
+const SORTS_AT_ONCE: usize = 32;
 
 /// What differs between the contexts of one database.
 #[derive(Default)]
@@ -98,8 +106,10 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 }
 
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(NumericsBesideFloats)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(GroupingColumns), Arc::new(NumericsBesideFloats)];
     rules.extend(Analyzer::new().rules);
+    rules.push(Arc::new(OrderSubqueries));
     rules.push(Arc::new(EmptySubqueries));
     rules.push(Arc::new(SubqueryValues));
     rules.push(Arc::new(AsofJoin));
@@ -120,6 +130,12 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     if options.catalogs.is_none() {
         config = config.with_create_default_catalog_and_schema(true);
     }
+    if let Some(runtime) = &options.runtime
+        && let MemoryLimit::Finite(bytes) = runtime.memory_pool.memory_limit()
+    {
+        let reserved = &mut config.options_mut().execution.sort_spill_reservation_bytes;
+        *reserved = (*reserved).min(bytes / SORTS_AT_ONCE);
+    }
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
@@ -133,9 +149,10 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     if let Some(catalogs) = options.catalogs {
         builder = builder.with_catalog_list(catalogs);
     }
+    // The first that knows an operator plans it, and ours differs from the engine's.
+    let planners = builder.expr_planners().get_or_insert_with(Vec::new);
+    planners.insert(0, Arc::new(OperatorPlanner::new()));
     let mut state = builder.build();
-    // The first that knows an operator plans it.
-    state.register_expr_planner(Arc::new(OperatorPlanner::new()))?;
     datafusion_functions_json::register_all(&mut state)?;
     state.register_udf(Arc::new(asof::function()))?;
     state.register_udf(Arc::new(temporal_join::function()))?;
@@ -153,3 +170,5 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_relations;

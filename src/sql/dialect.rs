@@ -3,6 +3,7 @@
 //! there, the parser reads each argument twice, so that a call within a call within a call takes
 //! twice the time for each level.
 
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -59,6 +60,27 @@ impl Dialect for QueryDialect {
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         POSTGRES.get_next_precedence(parser)
+    }
+
+    /// `a IS DISTINCT FROM b AND c`: the parser would take `b AND c` together.
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        left: &Expr,
+        _: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        const DISTINCT: [Keyword; 3] = [Keyword::IS, Keyword::DISTINCT, Keyword::FROM];
+        const NOT_DISTINCT: [Keyword; 4] =
+            [Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM];
+        let compared: fn(Box<Expr>, Box<Expr>) -> Expr = if parser.parse_keywords(&DISTINCT) {
+            Expr::IsDistinctFrom
+        } else if parser.parse_keywords(&NOT_DISTINCT) {
+            Expr::IsNotDistinctFrom
+        } else {
+            return None;
+        };
+        let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        Some(right.map(|right| compared(Box::new(left.clone()), Box::new(right))))
     }
 
     fn supports_table_versioning(&self) -> bool {

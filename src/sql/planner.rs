@@ -7,6 +7,7 @@
 //! - `date ± interval` is a timestamp, `timestamp - timestamp` an interval with days
 //! - `jsonb @> jsonb`, `jsonb || jsonb`, `jsonb - name`, `json #> path`, `array && array`
 //! - aggregates over casts, whose names do not tell one cast from another
+//! - `(array_agg(x))[i]`, of which the engine makes an aggregate that takes literal places only
 
 use std::sync::Arc;
 
@@ -15,9 +16,11 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{
-    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
 };
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, GetFieldAccess, Operator, ScalarUDF, cast,
+};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::sql::functions::{casts, intervals, json, numerics, uuids};
@@ -345,8 +348,29 @@ impl ExprPlanner for OperatorPlanner {
         &self,
         mut aggregate: RawAggregateExpr,
     ) -> DataFusionResult<PlannerResult<RawAggregateExpr>> {
-        aggregate.args = self.named(aggregate.args)?;
+        // What GROUPING looks for are the groups as they are called.
+        if aggregate.func.name() != "grouping" {
+            aggregate.args = self.named(aggregate.args)?;
+        }
         Ok(PlannerResult::Original(aggregate))
+    }
+
+    fn plan_field_access(
+        &self,
+        access: RawFieldAccessExpr,
+        _: &DFSchema,
+    ) -> DataFusionResult<PlannerResult<RawFieldAccessExpr>> {
+        let is_aggregate = matches!(&access.expr, Expr::AggregateFunction(_));
+        match access.field_access {
+            GetFieldAccess::ListIndex { key } if is_aggregate => {
+                let element = datafusion::functions_nested::expr_fn::array_element;
+                Ok(PlannerResult::Planned(element(access.expr, *key)))
+            }
+            field_access => Ok(PlannerResult::Original(RawFieldAccessExpr {
+                expr: access.expr,
+                field_access,
+            })),
+        }
     }
 
     fn plan_window(

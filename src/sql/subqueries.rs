@@ -25,7 +25,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{COUNT_STAR_EXPANSION, merge_schema};
 use datafusion::logical_expr::{
     BinaryExpr, Cast, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator,
-    Subquery, lit, scalar_subquery, when,
+    Projection, Subquery, lit, scalar_subquery, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -101,10 +101,25 @@ fn as_condition(
         Expr::InSubquery(test)
             if !test.negated && is_joinable(&test.subquery) || is_whole && knows_nulls(&test) =>
         {
-            Ok(Transformed::no(Expr::InSubquery(test)))
+            named_value(test)
         }
         other => as_value(other, schema),
     }
+}
+
+/// What the subquery of an IN gives, under a name of its own: the engine carries what its conditions
+/// compare up beside it, and a cast that it both gives and compares would be there twice.
+fn named_value(mut test: InSubquery) -> DataFusionResult<Transformed<Expr>> {
+    let LogicalPlan::Projection(projection) = test.subquery.subquery.as_ref() else {
+        return Ok(Transformed::no(Expr::InSubquery(test)));
+    };
+    let [Expr::Cast(_)] = projection.expr.as_slice() else {
+        return Ok(Transformed::no(Expr::InSubquery(test)));
+    };
+    let named = projection.expr[0].clone().alias("\u{1}in");
+    let plan = Projection::try_new(vec![named], Arc::clone(&projection.input))?;
+    test.subquery.subquery = Arc::new(LogicalPlan::Projection(plan));
+    Ok(Transformed::yes(Expr::InSubquery(test)))
 }
 
 /// A subquery of a shape that the engine makes a join of.

@@ -4,6 +4,7 @@
 // Tests wait for real processes in real time.
 #![allow(clippy::disallowed_methods)]
 
+mod answers;
 mod crash_points;
 mod files;
 mod filling;
@@ -13,6 +14,7 @@ mod kafka;
 mod kill;
 mod merging;
 mod oracle;
+mod postgres;
 mod psql;
 mod random;
 mod recovery;
@@ -22,5 +24,6 @@ mod slt;
 mod soak;
 mod temporal_join;
 mod tools;
+mod tpch;
 mod user_functions;
 mod word_count;

@@ -2,12 +2,21 @@
 //!
 //! Beside SQL, a statement record may hold one of our directives: `\kill` (kill -9), `\restart`,
 //! `\terminate` (SIGTERM) and `\step` (FLUSH: every view takes in what was committed).
+//!
+//! Once more, every query that can be a view is one, as soon as its relations are there, and must
+//! show what the query answers (`shadow`).
 
 use async_trait::async_trait;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType};
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::harness::{Server, describe, run};
+use shadow::Shadows;
+
+mod shadow;
+
+/// Fewer comparisons than this, and the views are not what is tested any more.
+const COMPARED_MIN: usize = 100;
 
 /// An error with the text that `statement error` patterns match.
 #[derive(Debug)]
@@ -24,6 +33,7 @@ impl std::error::Error for SltError {}
 struct SltDatabase {
     server: Server,
     client: Option<tokio_postgres::Client>,
+    shadows: Option<Shadows>,
 }
 
 impl SltDatabase {
@@ -66,10 +76,16 @@ impl AsyncDB for SltDatabase {
             self.client = Some(self.server.connect().await);
         }
         let client = self.client.as_ref().expect("just connected");
+        if let Some(shadows) = &mut self.shadows {
+            shadows.before(client, sql).await;
+        }
         let messages = client
             .simple_query(sql)
             .await
             .map_err(|e| SltError(describe(&e)))?;
+        if let Some(shadows) = &mut self.shadows {
+            shadows.after(client, sql).await.map_err(SltError)?;
+        }
         let mut columns = None;
         let mut rows = Vec::new();
         let mut count = 0;
@@ -109,8 +125,7 @@ impl AsyncDB for SltDatabase {
     }
 }
 
-#[test]
-fn slt_files() {
+fn files() -> Vec<std::path::PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slt"))
         .expect("tests/slt is there")
         .map(|entry| entry.expect("a readable folder").path())
@@ -118,20 +133,43 @@ fn slt_files() {
         .collect();
     files.sort();
     assert!(!files.is_empty());
-    let mut failures = Vec::new();
-    for file in &files {
-        let result = run(async {
-            let mut runner = sqllogictest::Runner::new(|| async {
-                Ok(SltDatabase {
-                    server: Server::start(),
-                    client: None,
-                })
-            });
-            runner.run_file_async(file).await
+    files
+}
+
+/// Runs a file; the error as the runner shows it.
+fn run_file(file: &std::path::Path, shadows: Option<&Shadows>) -> Option<String> {
+    let result = run(async {
+        let mut runner = sqllogictest::Runner::new(|| async {
+            Ok(SltDatabase {
+                server: Server::start(),
+                client: None,
+                shadows: shadows.cloned(),
+            })
         });
-        if let Err(e) = result {
-            failures.push(format!("{}: {}", file.display(), e.display(false)));
-        }
+        runner.run_file_async(file).await
+    });
+    let error = result.err()?;
+    Some(format!("{}: {}", file.display(), error.display(false)))
+}
+
+#[test]
+fn slt_files() {
+    let failures: Vec<String> = files().iter().filter_map(|f| run_file(f, None)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn slt_queries_are_the_same_as_views() {
+    let mut failures = Vec::new();
+    let mut compared = 0;
+    for file in files() {
+        let shadows = Shadows::of(&file);
+        failures.extend(run_file(&file, Some(&shadows)));
+        compared += shadows.compared();
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    assert!(
+        compared > COMPARED_MIN,
+        "only {compared} queries were views"
+    );
 }

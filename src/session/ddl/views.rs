@@ -294,10 +294,15 @@ impl Session {
             let body = planning::query_statement(&body);
             reads.extend(planning::relations_read(&state, body)?);
         }
+        // A function of rows, such as generate_series, is constant and nothing to depend on.
+        let snapshot = self.definitions();
+        let is_relation = |name: &String| {
+            snapshot.object(name).is_some() || !state.table_functions().contains_key(name)
+        };
         Ok(Bound {
             plan: bound.plan,
             columns: bound.columns,
-            depends_on: reads.into_iter().collect(),
+            depends_on: reads.into_iter().filter(is_relation).collect(),
             functions: bound.called,
         })
     }

@@ -26,7 +26,7 @@ async fn run(sql: &str) -> Result<Vec<RecordBatch>> {
 }
 
 /// All values of all rows, in PostgreSQL's order of columns, separated by `|` and spaces.
-async fn values(sql: &str) -> String {
+pub(super) async fn values(sql: &str) -> String {
     let batches = run(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
     let options = FormatOptions::default().with_null("NULL");
     let mut rows = Vec::new();

@@ -296,9 +296,9 @@ impl<'a> Dependent<'a> {
                     }
                     other => Ok(Transformed::no(other)),
                 })?;
-                Ok(partitioned
-                    .data
-                    .alias_qualified(name.relation.clone(), &name.name))
+                // An optimizer rule takes one alias around a window function, and no two.
+                let call = partitioned.data.unalias();
+                Ok(call.alias_qualified(name.relation.clone(), &name.name))
             })
             .collect::<DataFusionResult<Vec<_>>>()?;
         let plan = LogicalPlan::Window(Window::try_new(computed, input)?);

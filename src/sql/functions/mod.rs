@@ -15,7 +15,6 @@ mod extract;
 pub mod format;
 mod interval_totals;
 pub(crate) mod intervals;
-pub(crate) mod joined_texts;
 pub(crate) mod json;
 mod json_build;
 mod maths;
@@ -27,7 +26,9 @@ pub mod patterns;
 mod plain;
 mod regexes;
 pub(crate) mod rounding;
+pub(crate) mod self_sorted;
 pub mod sized;
+mod sliding;
 pub(crate) mod sums;
 pub(crate) mod texts;
 pub mod times;
@@ -71,7 +72,14 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
 
 /// Aggregates in the place of the engine's.
 pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
-    vec![sums::sum(), averages::avg(), joined_texts::string_agg()]
+    let mut aggregates = sliding::aggregates();
+    aggregates.extend([
+        sums::sum(),
+        averages::avg(),
+        self_sorted::string_agg(),
+        self_sorted::array_agg(),
+    ]);
+    aggregates
 }
 
 fn udf(function: impl ScalarUDFImpl + 'static) -> Arc<ScalarUDF> {

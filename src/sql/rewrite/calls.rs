@@ -70,6 +70,12 @@ pub(super) fn sign_operator(expression: &mut Expr) {
     let Expr::UnaryOp { op, expr } = expression else {
         return;
     };
+    if matches!(op, ast::UnaryOperator::BitwiseNot) {
+        // All bits of a whole number turned are -1 less the number, which is in the range of its type.
+        let minus_one = cast_to(number(-1), DataType::SmallInt(None));
+        *expression = binary(minus_one, ast::BinaryOperator::Minus, take(expr));
+        return;
+    }
     let function = match op {
         ast::UnaryOperator::PGSquareRoot => "sqrt",
         ast::UnaryOperator::PGCubeRoot => "cbrt",
@@ -77,6 +83,20 @@ pub(super) fn sign_operator(expression: &mut Expr) {
         _ => return,
     };
     *expression = call(function, vec![take(expr)]);
+}
+
+/// `count(DISTINCT (a + 1, b))`: the engine takes rows of names and literals only.
+pub(super) fn rows_as_values(function: &mut ast::Function) {
+    let FunctionArguments::List(list) = &mut function.args else {
+        return;
+    };
+    for argument in &mut list.args {
+        if let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument)) = argument
+            && let Expr::Tuple(members) = argument
+        {
+            *argument = call("struct", std::mem::take(members));
+        }
+    }
 }
 
 /// Functions whose results the engine counts without a sign, and NULL for the length of nothing.

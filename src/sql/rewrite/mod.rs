@@ -5,10 +5,13 @@
 //! - [`names`]: output columns are called as PostgreSQL calls them, and duplicates are kept apart
 //! - [`windows`]: `TUMBLE`, `HOP` and `SESSION` in FROM become subqueries over functions
 //! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
-//! - [`joins`]: the merged columns of a full join with USING; `ASOF JOIN`
+//! - [`groups`]: groups by nothing, and sets that name something twice
+//! - [`joins`]: joins by time
+//! - [`using`]: the merged columns of joins with USING
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
+//! - [`order`]: outputs under the name of a column that orders
 //! - [`postgres`]: operators, casts and literals
 //! - [`rows`]: comparisons of rows, member by member
 //! - [`sets`]: functions that give rows, and aggregates that give JSON
@@ -20,13 +23,16 @@
 mod arrays;
 mod calls;
 mod group_windows;
+mod groups;
 mod joins;
 mod names;
 mod numbers;
+mod order;
 mod postgres;
 mod rows;
 mod sets;
 mod trees;
+mod using;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -144,13 +150,15 @@ impl VisitorMut for Rewriter {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         postgres::table_as_select(&mut query.body);
         names::keep_order_of_distinct(query);
+        order::rename(query);
+        using::merge_in_query(query);
         into_flow(postgres::fetch_as_limit(query))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
-        joins::merge_full_using(select);
+        using::merge(select);
         let rewritten = joins::mark_asof(select)
             .and_then(|()| joins::mark_system_time(select))
             .and_then(|()| group_windows::rewrite(select));
@@ -172,6 +180,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         numbers::bare_in_select(select);
+        groups::rewrite(select);
         ControlFlow::Continue(())
     }
 

@@ -16,7 +16,7 @@ use crate::types::SqlType;
 const UNNAMED: &str = "?column?";
 
 /// Begins the suffix that keeps equal names apart; no name that a user types has this character.
-const SUFFIX: char = '\u{1}';
+pub(super) const SUFFIX: char = '\u{1}';
 
 /// A plan's field name as the client sees it.
 pub fn display_name(field_name: &str) -> &str {
@@ -39,6 +39,7 @@ pub(super) enum Level {
 pub(super) fn name_top_level(query: &mut Query) {
     keep_order_of_distinct(query);
     keep_inputs_beside_sets(query);
+    super::order::rename_at_top(query);
     let mut body = query.body.as_mut();
     loop {
         match body {
@@ -158,7 +159,7 @@ pub(super) fn keep_order_of_distinct(query: &mut Query) {
 }
 
 /// The name of an expression.
-fn figure(expression: &Expr) -> String {
+pub(super) fn figure(expression: &Expr) -> String {
     named(expression).map_or_else(|| UNNAMED.to_owned(), |(name, _)| name)
 }
 

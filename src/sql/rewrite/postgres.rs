@@ -89,6 +89,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
                 return arrays::array_of_subquery(expression);
             }
             numbers::bare_arguments(function);
+            calls::rows_as_values(function);
             calls::rank(expression);
             calls::modulo(expression);
             calls::whole_result(expression);

@@ -192,14 +192,18 @@ fn taken(factor: &mut TableFactor) -> Option<Call> {
             })
         }
         TableFactor::Function {
-            name, args, alias, ..
+            name,
+            args,
+            alias,
+            with_ordinality,
+            ..
         } => {
             set_function(name)?;
             Some(Call {
                 name: name.clone(),
                 arguments: plain_arguments(args)?,
                 alias: alias.take(),
-                with_ordinality: false,
+                with_ordinality: *with_ordinality,
             })
         }
         TableFactor::UNNEST {
@@ -287,7 +291,8 @@ pub(super) fn names_column(expression: &Expr, name: &str) -> bool {
     })
 }
 
-fn finds(expression: &Expr, wanted: impl Fn(&Expr) -> bool) -> bool {
+/// Whether an expression has such a part.
+pub(super) fn finds(expression: &Expr, wanted: impl Fn(&Expr) -> bool) -> bool {
     struct Finder<F>(F);
     impl<F: Fn(&Expr) -> bool> Visitor for Finder<F> {
         type Break = ();
@@ -338,6 +343,8 @@ fn gathered(expression: &mut Expr, outer: &str, element: impl FnOnce(&[Expr]) ->
     };
     list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(element))];
     function.name = ObjectName::from(vec![Ident::new("array_agg")]);
+    // The walk has been here, and comes to the outer call only.
+    super::numbers::bare_arguments(function);
     *expression = call(outer, vec![take(expression)]);
 }
 
