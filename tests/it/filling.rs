@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::harness::{Server, rows, run};
 
-const ROWS: u64 = 300_000;
+const ROWS: u64 = 150_000;
 
 /// A memory limit by which a batch takes some ten thousand rows.
 fn server() -> Server {
