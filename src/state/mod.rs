@@ -16,6 +16,7 @@
 //! This is the only module that touches RocksDB. It knows no operators, views or offsets.
 
 mod cold;
+mod look_up;
 pub mod memory;
 pub mod run;
 pub mod run_file;
