@@ -10,6 +10,7 @@ mod harness;
 mod http;
 mod kafka;
 mod kill;
+mod nexmark;
 mod oracle;
 mod psql;
 mod random;
