@@ -76,9 +76,15 @@ impl SettledRows {
         self.new.push(new);
     }
 
-    /// Index of the first key that is not below `bound`.
-    fn lower_bound(&self, bound: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.len());
+    /// Index of the first key from `from` on that is not below `bound`. Doubles its step first, so
+    /// that bounds that ascend cost the logarithm of the gaps between them.
+    fn lower_bound(&self, from: usize, bound: &[u8]) -> usize {
+        let (mut low, mut high, mut step) = (from, from, 1);
+        while high < self.len() && self.key(high) < bound {
+            low = high + 1;
+            high = (high + step).min(self.len());
+            step *= 2;
+        }
         while low < high {
             let middle = (low + high) / 2;
             if self.key(middle) < bound {
@@ -92,7 +98,7 @@ impl SettledRows {
 
     /// Index of `key`.
     pub fn find(&self, key: &[u8]) -> Option<usize> {
-        let index = self.lower_bound(key);
+        let index = self.lower_bound(0, key);
         (index < self.len() && self.key(index) == key).then_some(index)
     }
 
@@ -103,9 +109,9 @@ impl SettledRows {
 
     /// The indices of the keys that begin with `prefix`.
     pub fn range_of(&self, prefix: &[u8]) -> std::ops::Range<usize> {
-        let start = self.lower_bound(prefix);
+        let start = self.lower_bound(0, prefix);
         let end = match prefix_end(prefix) {
-            Some(end) => self.lower_bound(&end),
+            Some(end) => self.lower_bound(start, &end),
             None => self.len(),
         };
         start..end
@@ -120,6 +126,8 @@ pub struct Bag {
     pending: ByteRows,
     pending_weights: Vec<i64>,
     settled: Arc<SettledRows>,
+    /// See [`Self::read_due`].
+    due_until: Vec<u8>,
 }
 
 impl Bag {
@@ -131,6 +139,7 @@ impl Bag {
             pending: ByteRows::default(),
             pending_weights: Vec::new(),
             settled: Arc::default(),
+            due_until: Vec::new(),
         }
     }
 
@@ -223,15 +232,10 @@ impl Bag {
         &self.settled
     }
 
-    /// Rows kept before this batch.
-    pub fn rows_before(&self, snapshot: &StateSnapshot) -> Result<i64> {
-        self.count.before(snapshot)
-    }
-
     /// Weights before the batch of `keys` (ascending); 0 where absent.
     pub fn weights_of(&self, snapshot: &StateSnapshot, keys: &ByteRows) -> Result<Vec<i64>> {
         let mut weights = vec![0; keys.len()];
-        if keys.is_empty() || snapshot.is_table_empty(self.table)? {
+        if keys.is_empty() || !snapshot.may_hold(self.table)? {
             return Ok(weights);
         }
         for start in (0..keys.len()).step_by(KEYS_PER_READ_MAX) {
@@ -255,14 +259,40 @@ impl Bag {
         BagReader::new(snapshot, self.table, Arc::default(), prefix)
     }
 
-    /// A reader of the rows from `lower` up to but not including `upper` before this batch.
-    pub fn read_old_between(
-        &self,
+    /// A reader of the rows from `lower` up to but not including `upper` before this batch, as whole
+    /// keys. The caller takes them all out and lets none come in again below `upper`, so that the
+    /// next time what is above is read only, and not the traces of what was deleted.
+    pub fn read_due(
+        &mut self,
         snapshot: &StateSnapshot,
         lower: &[u8],
         upper: &[u8],
     ) -> Result<BagReader> {
-        BagReader::between(snapshot, self.table, lower, upper)
+        let from = lower.max(&self.due_until);
+        let scan = snapshot.scan(self.table, Some(from), Some(from.max(upper)))?;
+        if *self.due_until < *upper {
+            self.due_until = upper.to_vec();
+        }
+        BagReader::over(scan, Arc::default(), &[])
+    }
+
+    /// A reader of all that [`Self::read_due`] left, with this batch's settled changes.
+    pub fn read_rest(&self, snapshot: &StateSnapshot) -> Result<BagReader> {
+        let scan = snapshot.scan(self.table, Some(&self.due_until), None)?;
+        BagReader::over(scan, self.settled.clone(), &[])
+    }
+
+    /// A reader of the rows under `prefix` before this batch, and then of those under further
+    /// ones.
+    pub fn read_old_from(&self, snapshot: &StateSnapshot, prefix: &[u8]) -> Result<BagReader> {
+        let scan = snapshot.scan(self.table, Some(prefix), None)?;
+        BagReader::over(scan, Arc::default(), prefix)
+    }
+
+    /// As [`Self::read_old_from`] with this batch's settled changes.
+    pub fn read_new_from(&self, snapshot: &StateSnapshot, prefix: &[u8]) -> Result<BagReader> {
+        let scan = snapshot.scan(self.table, Some(prefix), None)?;
+        BagReader::over(scan, self.settled.clone(), prefix)
     }
 
     /// A reader of the rows under `prefix` with this batch's settled changes.
@@ -312,6 +342,7 @@ impl Bag {
         self.pending = ByteRows::default();
         self.pending_weights = Vec::new();
         self.settled = Arc::default();
+        self.due_until = Vec::new();
         self.count.reset();
     }
 
@@ -352,103 +383,118 @@ impl BagSource {
 
 /// Rows under a prefix in byte order, each once with its weight (never 0).
 pub struct BagReader {
-    scan: Option<StateScan>,
+    scan: StateScan,
+    /// The scan is at an entry under the prefix.
     scan_valid: bool,
     settled: Arc<SettledRows>,
+    /// What is left of the settled rows under the prefix.
     settled_at: usize,
     settled_end: usize,
-    prefix_len: usize,
-    row: Vec<u8>,
+    prefix: Vec<u8>,
+    /// Where the current row is; `None` before the first.
+    current: Option<Found>,
     weight: i64,
 }
 
+/// Where a row is: in the store, among what the batch settled, or in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Stored,
+    Settled,
+    Both,
+}
+
 impl BagReader {
+    fn over(scan: StateScan, settled: Arc<SettledRows>, prefix: &[u8]) -> Result<Self> {
+        let mut reader = Self {
+            scan,
+            scan_valid: false,
+            settled,
+            settled_at: 0,
+            settled_end: 0,
+            prefix: Vec::new(),
+            current: None,
+            weight: 0,
+        };
+        reader.move_to(prefix)?;
+        Ok(reader)
+    }
+
     fn new(
         snapshot: &StateSnapshot,
         table: TableId,
         settled: Arc<SettledRows>,
         prefix: &[u8],
     ) -> Result<Self> {
-        let (mut scan, mut scan_valid) = (None, false);
-        if !snapshot.is_table_empty(table)? {
-            let end = prefix_end(prefix);
-            let mut entries = snapshot.scan(table, Some(prefix), end.as_deref())?;
-            scan_valid = entries.advance()?;
-            scan = Some(entries);
-        }
-        let range = settled.range_of(prefix);
-        Ok(Self {
-            scan,
-            scan_valid,
-            settled,
-            settled_at: range.start,
-            settled_end: range.end,
-            prefix_len: prefix.len(),
-            row: Vec::new(),
-            weight: 0,
-        })
+        let end = prefix_end(prefix);
+        let scan = snapshot.scan(table, Some(prefix), end.as_deref())?;
+        Self::over(scan, settled, prefix)
     }
 
-    /// Stored rows of a range, as whole keys.
-    fn between(
-        snapshot: &StateSnapshot,
-        table: TableId,
-        lower: &[u8],
-        upper: &[u8],
-    ) -> Result<Self> {
-        let mut scan = snapshot.scan(table, Some(lower), Some(upper))?;
-        let scan_valid = scan.advance()?;
-        Ok(Self {
-            scan: Some(scan),
-            scan_valid,
-            settled: Arc::default(),
-            settled_at: 0,
-            settled_end: 0,
-            prefix_len: 0,
-            row: Vec::new(),
-            weight: 0,
-        })
+    /// Goes over to the rows under another prefix, above the one before. Only of a reader that
+    /// [`Bag::read_old_from`] or [`Bag::read_new_from`] gave.
+    pub fn move_to(&mut self, prefix: &[u8]) -> Result<()> {
+        debug_assert!(*self.prefix <= *prefix, "prefixes ascend");
+        self.prefix.clear();
+        self.prefix.extend_from_slice(prefix);
+        self.current = None;
+        self.scan_valid = self.scan.seek(prefix)?;
+        self.settled_at = self.settled.lower_bound(self.settled_at, prefix);
+        self.settled_end = match prefix_end(prefix) {
+            Some(end) => self.settled.lower_bound(self.settled_at, &end),
+            None => self.settled.len(),
+        };
+        Ok(())
     }
 
     /// Moves to the next row; false at the end.
     pub fn advance(&mut self) -> Result<bool> {
         loop {
-            let settled =
-                (self.settled_at < self.settled_end).then(|| self.settled.key(self.settled_at));
-            let stored = match &self.scan {
-                Some(scan) if self.scan_valid => Some(scan.key()),
-                _ => None,
-            };
-            let order = match (stored, settled) {
-                (None, None) => return Ok(false),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some(stored), Some(settled)) => stored.cmp(settled),
-            };
-            self.row.clear();
-            if order == Ordering::Less {
-                let scan = self.scan.as_ref().expect("a stored key has a scan");
-                self.row.extend_from_slice(&scan.key()[self.prefix_len..]);
-                self.weight = decode_weight(scan.value())?;
-            } else {
-                self.row
-                    .extend_from_slice(&self.settled.key(self.settled_at)[self.prefix_len..]);
-                self.weight = self.settled.new_weight(self.settled_at);
+            if matches!(self.current, Some(Found::Stored | Found::Both)) {
+                self.scan_valid = self.scan.advance_within(&self.prefix)?;
+            }
+            if matches!(self.current, Some(Found::Settled | Found::Both)) {
                 self.settled_at += 1;
             }
-            if order != Ordering::Greater {
-                let scan = self.scan.as_mut().expect("a stored key has a scan");
-                self.scan_valid = scan.advance()?;
-            }
+            self.current = self.find();
+            self.weight = match self.current {
+                None => return Ok(false),
+                Some(Found::Stored) => decode_weight(self.scan.value())?,
+                Some(Found::Settled | Found::Both) => self.settled.new_weight(self.settled_at),
+            };
             if self.weight != 0 {
                 return Ok(true);
             }
         }
     }
 
+    /// Which row comes first of what is stored and what is settled.
+    fn find(&self) -> Option<Found> {
+        let settled =
+            (self.settled_at < self.settled_end).then(|| self.settled.key(self.settled_at));
+        let stored = self.scan_valid.then(|| self.scan.key());
+        match (stored, settled) {
+            (None, None) => None,
+            (Some(_), None) => Some(Found::Stored),
+            (None, Some(_)) => Some(Found::Settled),
+            (Some(stored), Some(settled)) => Some(match stored.cmp(settled) {
+                Ordering::Less => Found::Stored,
+                Ordering::Equal => Found::Both,
+                Ordering::Greater => Found::Settled,
+            }),
+        }
+    }
+
     /// The current row, without the prefix.
+    ///
+    /// # Panics
+    /// If the last [`Self::advance`] did not give true.
     pub fn row(&self) -> &[u8] {
-        &self.row
+        let key = match self.current.expect("the reader is at a row") {
+            Found::Stored => self.scan.key(),
+            Found::Settled | Found::Both => self.settled.key(self.settled_at),
+        };
+        &key[self.prefix.len()..]
     }
 
     /// Weight of the current row.

@@ -79,6 +79,9 @@ struct View {
     is_groups: bool,
     /// Nobody takes its changes in this batch.
     quiet: bool,
+    /// This batch fills it with rows from before the watermark, which are not late: it is computed
+    /// as without one, and the next batch closes what the watermark has passed.
+    is_filled: bool,
     /// What the root emitted in this batch.
     emitted: Vec<ChangeBatch>,
     /// The part of `emitted` that storage and dependent views already took.
@@ -213,7 +216,8 @@ impl Dataflow {
         self.deliver(0, relation, &spec.projection, &change, context)
     }
 
-    /// Back-fill: a change of all columns of a relation goes to one view only.
+    /// Back-fill: a change of all columns of a relation goes to one view only. The context is one
+    /// without a watermark.
     pub fn push_to(
         &mut self,
         view: &str,
@@ -226,6 +230,7 @@ impl Dataflow {
             .ok_or_else(|| Error::internal(format!("no view \"{view}\" in the dataflow")))?;
         let columns: Vec<usize> = (0..change.schema().fields().len()).collect();
         let clock = self.clock.clone();
+        self.views[index].is_filled = true;
         self.views[index].take(relation, &columns, &change, context, clock.as_ref())?;
         self.pass_on(index, context)
     }
@@ -271,6 +276,13 @@ impl Dataflow {
         let view = &mut self.views[index];
         let name = view.plan.name.clone();
         let columns: Vec<usize> = (0..view.plan.schema.fields().len()).collect();
+        if view.is_filled && !changes.is_empty() {
+            // What it fills is filled likewise.
+            let readers = self.views[index + 1..].iter_mut();
+            for reader in readers.filter(|reader| reader.reads(&name)) {
+                reader.is_filled = true;
+            }
+        }
         for change in changes {
             if let Some(storage) = &mut self.views[index].storage {
                 storage.push(change);
@@ -307,8 +319,16 @@ impl Dataflow {
             error_rows: BTreeMap::new(),
             output_rows: BTreeMap::new(),
         };
+        let without_watermark = BatchContext {
+            watermark: None,
+            ..context.clone()
+        };
         for index in 0..self.views.len() {
             let name = self.views[index].plan.name.clone();
+            let context = match self.views[index].is_filled {
+                true => &without_watermark,
+                false => context,
+            };
             self.views[index].finish(context, clock.as_ref())?;
             if self.views[index].plan.append_only {
                 self.pass_on(index, context)?;
@@ -325,6 +345,7 @@ impl Dataflow {
             runs.extend(entries);
             let changes = std::mem::take(&mut view.emitted);
             view.passed_on = 0;
+            view.is_filled = false;
             let output_rows = if view.quiet {
                 view.unmade_rows()
             } else {
@@ -379,6 +400,7 @@ impl Dataflow {
         for view in &mut self.views {
             view.emitted.clear();
             view.passed_on = 0;
+            view.is_filled = false;
             if let Some(storage) = &mut view.storage {
                 storage.reset();
             }
@@ -531,6 +553,7 @@ impl View {
             storage,
             is_groups,
             quiet: false,
+            is_filled: false,
             plan,
             nodes,
             inputs,

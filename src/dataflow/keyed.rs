@@ -1,8 +1,5 @@
 //! Bags whose rows lie under a key: how the key is told from the row, and how the rows of
 //! ascending keys are read.
-//!
-//! The rows of many keys are read by one scan per key, or by one over all when most of the table
-//! is wanted anyway.
 
 use std::ops::{ControlFlow, Range};
 
@@ -77,71 +74,46 @@ pub fn weights_around(
     Ok(both.collect())
 }
 
-/// A scan of one key costs about as much as reading this many rows.
-const ROWS_PER_SCAN: i64 = 32;
-
-/// The reader; keys must ascend from call to call.
+/// Reads the rows of many keys by one scan, which leaps from key to key.
 pub struct KeyedReader<'a> {
     bag: &'a Bag,
     snapshot: &'a StateSnapshot,
     after_batch: bool,
-    /// The scan over all, and whether it stands at a row.
-    whole: Option<(BagReader, bool)>,
+    /// The scan; `None` before the first key.
+    rows: Option<BagReader>,
 }
 
 impl<'a> KeyedReader<'a> {
     /// `after_batch` says whether this batch's changes of the bag are seen.
-    pub fn new(
-        bag: &'a Bag,
-        snapshot: &'a StateSnapshot,
-        after_batch: bool,
-        wanted_keys: usize,
-    ) -> Result<Self> {
-        let mut reader = Self {
+    pub fn new(bag: &'a Bag, snapshot: &'a StateSnapshot, after_batch: bool) -> Self {
+        Self {
             bag,
             snapshot,
             after_batch,
-            whole: None,
-        };
-        if wanted_keys as i64 * ROWS_PER_SCAN >= bag.rows_before(snapshot)? {
-            let mut whole = reader.open(&[])?;
-            let valid = whole.advance()?;
-            reader.whole = Some((whole, valid));
-        }
-        Ok(reader)
-    }
-
-    fn open(&self, prefix: &[u8]) -> Result<BagReader> {
-        if self.after_batch {
-            self.bag.read_new(self.snapshot, prefix)
-        } else {
-            self.bag.read_old(self.snapshot, prefix)
+            rows: None,
         }
     }
 
     /// Calls `take` with every row (without the key) under `key` and its weight, in order, until
-    /// it breaks off.
+    /// it breaks off. Keys ascend from call to call.
     pub fn each(
         &mut self,
         key: &[u8],
         mut take: impl FnMut(&[u8], i64) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let Some((whole, valid)) = &mut self.whole else {
-            let mut rows = self.open(key)?;
-            while rows.advance()? {
-                if take(rows.row(), rows.weight())?.is_break() {
-                    break;
-                }
+        let rows = match &mut self.rows {
+            Some(rows) => {
+                rows.move_to(key)?;
+                rows
             }
-            return Ok(());
+            None => self.rows.insert(if self.after_batch {
+                self.bag.read_new_from(self.snapshot, key)?
+            } else {
+                self.bag.read_old_from(self.snapshot, key)?
+            }),
         };
-        while *valid && whole.row() < key {
-            *valid = whole.advance()?;
-        }
-        while *valid && whole.row().starts_with(key) {
-            let flow = take(&whole.row()[key.len()..], whole.weight())?;
-            *valid = whole.advance()?;
-            if flow.is_break() {
+        while rows.advance()? {
+            if take(rows.row(), rows.weight())?.is_break() {
                 break;
             }
         }

@@ -128,7 +128,7 @@ impl NotIn {
             (RightSide::HoldsValues, RightSide::HoldsValues),
             context,
         )?;
-        let mut reader = KeyedReader::new(&self.left, &context.snapshot, false, keys.len())?;
+        let mut reader = KeyedReader::new(&self.left, &context.snapshot, false);
         for (key, (was, is)) in keys.iter().zip(passing) {
             if was != is {
                 each_around(&mut reader, changed, key, |row, before, after| {
@@ -152,7 +152,7 @@ impl NotIn {
         context: &BatchContext,
         going: &mut Outgoing,
     ) -> Result<()> {
-        let mut reader = KeyedReader::new(&self.left, &context.snapshot, false, 1)?;
+        let mut reader = KeyedReader::new(&self.left, &context.snapshot, false);
         let mut entries: Vec<(Vec<u8>, i64, i64)> = Vec::new();
         each_around(&mut reader, changed, &[], |entry, before, after| {
             entries.push((entry.to_vec(), before, after));

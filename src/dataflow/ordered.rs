@@ -234,7 +234,7 @@ impl OrderedRows {
             return Ok(());
         };
         let snapshot = &context.snapshot;
-        let mut closed = self.bag.read_old_between(snapshot, &lower, &upper)?;
+        let mut closed = self.bag.read_due(snapshot, &lower, &upper)?;
         while closed.advance()? {
             self.bag.add(closed.row(), &[], -closed.weight());
         }

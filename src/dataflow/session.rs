@@ -13,6 +13,7 @@
 //! in Spark. Such a row can still reach a session that ended up to a gap before; so a session is
 //! kept until the watermark is a gap past its end, and what was answered stays right.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array};
@@ -139,33 +140,38 @@ impl Session {
         let Some(closed) = self.rows.encoding.order_closed_to(context) else {
             return Ok(());
         };
-        let (Some(ends), Some(above)) = (&self.ends, closed.checked_add(1)) else {
+        let (Some(ends), Some(above)) = (&mut self.ends, closed.checked_add(1)) else {
             return Ok(());
         };
         let snapshot = &context.snapshot;
-        let mut due = ends.read_old_between(snapshot, &[], &sortable_bytes(above))?;
+        let mut due = ends.read_due(snapshot, &[], &sortable_bytes(above))?;
         let mut groups: Vec<Vec<u8>> = Vec::new();
         while due.advance()? {
             groups.push(due.row()[8..].to_vec());
         }
         groups.sort_unstable();
         groups.dedup();
-        for group in groups {
-            let mut members = Vec::new();
-            let mut keys = ByteRows::default();
-            let mut rows = self.rows.bag.read_old(snapshot, &group)?;
-            while rows.advance()? {
-                keys.push(&group, rows.row());
-                members.push(member(rows.row(), rows.weight(), rows.weight())?);
-            }
-            let sessions = sessions(&members, self.spec.gap, |member| member.before)?;
-            for (index, session) in sessions.into_iter().enumerate() {
-                if session.is_some_and(|(_, end)| end <= closed) {
-                    self.rows
-                        .bag
-                        .add(keys.get(index), &[], -members[index].before);
+        let mut gone = Vec::new();
+        {
+            let mut reader = KeyedReader::new(&self.rows.bag, snapshot, false);
+            for group in groups {
+                let mut members = Vec::new();
+                let mut keys = ByteRows::default();
+                reader.each(&group, |entry, weight| {
+                    keys.push(&group, entry);
+                    members.push(member(entry, weight, weight)?);
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                let sessions = sessions(&members, self.spec.gap, |member| member.before)?;
+                for (index, session) in sessions.into_iter().enumerate() {
+                    if session.is_some_and(|(_, end)| end <= closed) {
+                        gone.push((keys.get(index).to_vec(), members[index].before));
+                    }
                 }
             }
+        }
+        for (entry, weight) in gone {
+            self.rows.bag.add(&entry, &[], -weight);
         }
         Ok(())
     }
@@ -301,7 +307,7 @@ impl Operator for Session {
         let mut ends = Vec::new();
         {
             let bag = &self.rows.bag;
-            let mut reader = KeyedReader::new(bag, &context.snapshot, false, groups.len())?;
+            let mut reader = KeyedReader::new(bag, &context.snapshot, false);
             for range in groups {
                 let group = parts(changes.key(range.start)).group;
                 let mut members = Vec::new();

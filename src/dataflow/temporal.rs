@@ -146,7 +146,7 @@ impl TemporalFilter {
         let snapshot = &context.snapshot;
         let mut due = self
             .waiting
-            .read_old_between(snapshot, &[], &sortable_bytes(above))?;
+            .read_due(snapshot, &[], &sortable_bytes(above))?;
         while due.advance()? {
             let (until, row) = (read_sortable(&due.row()[8..])?, &due.row()[16..]);
             if context.now_us < until {
@@ -164,9 +164,7 @@ impl TemporalFilter {
             return Ok(());
         };
         let snapshot = &context.snapshot;
-        let mut over = self
-            .live
-            .read_old_between(snapshot, &[], &sortable_bytes(above))?;
+        let mut over = self.live.read_due(snapshot, &[], &sortable_bytes(above))?;
         while over.advance()? {
             going.push(&over.row()[8..], -over.weight());
             self.live.add(over.row(), &[], -over.weight());
@@ -237,7 +235,7 @@ impl Operator for TemporalFilter {
         let mut due: Option<i64> = None;
         for bag in [&mut self.waiting, &mut self.live] {
             bag.settle(&context.snapshot)?;
-            let mut first = bag.read_new(&context.snapshot, &[])?;
+            let mut first = bag.read_rest(&context.snapshot)?;
             if first.advance()? {
                 let time = read_sortable(first.row())?;
                 due = Some(due.map_or(time, |due| due.min(time)));

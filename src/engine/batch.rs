@@ -454,7 +454,7 @@ impl Opened {
     /// A batch at this watermark would close windows, even one without rows.
     pub(super) fn closes_windows(&self, watermark: Option<i64>) -> bool {
         let Some(now) = watermark else { return false };
-        let moved = self.watermark != Some(now) || self.first_batch_since_open;
+        let moved = self.watermark != Some(now) || self.may_close_at_same_watermark;
         moved
             && self
                 .dataflow

@@ -74,7 +74,9 @@ pub(super) struct Opened {
     pub filled_parts: u64,
     pub opened_at_us: i64,
     pub last_batch_at_us: Option<i64>,
-    pub first_batch_since_open: bool,
+    /// The next batch may close windows at the watermark of the last one: after opening, and after
+    /// a view was filled, which is done as without a watermark.
+    pub may_close_at_same_watermark: bool,
     /// Something of the current batch may be on disk beyond its offsets: reopen after an error.
     pub commit_started: bool,
     pub unpersisted: Unpersisted,
@@ -125,6 +127,7 @@ impl Opened {
         self.newest_commit = self.newest_commit.max(Some(commit.batch_id));
         self.watermark = entry.watermark;
         self.event_time_max = commit.event_time_max_us.clone();
+        self.may_close_at_same_watermark = !self.unfilled.is_empty();
         if is_partial {
             self.filled_parts += 1;
         } else {
@@ -133,7 +136,6 @@ impl Opened {
             self.filling = None;
             self.filled_parts = 0;
         }
-        self.first_batch_since_open = false;
         self.failed_on_row = false;
         let since_us = self
             .last_batch_at_us
@@ -240,7 +242,7 @@ impl Pipeline {
             filled_parts: 0,
             opened_at_us: self.parts.clock.now_us(),
             last_batch_at_us: None,
-            first_batch_since_open: true,
+            may_close_at_same_watermark: true,
             commit_started: false,
             failed_on_row: false,
             pace: Pace::default(),

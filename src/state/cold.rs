@@ -428,6 +428,7 @@ impl ColdView {
         iterator.seek(&from);
         let iterator = ColdIterator {
             iterator,
+            table,
             _view: Arc::clone(self),
         };
         iterator.check()?;
@@ -435,9 +436,13 @@ impl ColdView {
     }
 }
 
+/// A step costs a small part of a seek, which looks into every file.
+const STEPS_BEFORE_SEEK: usize = 8;
+
 /// Walks the cold tier; holds its view.
 pub(super) struct ColdIterator {
     iterator: DBRawIterator<'static>,
+    table: TableId,
     _view: Arc<ColdView>,
 }
 
@@ -465,6 +470,21 @@ impl ColdIterator {
 
     pub(super) fn advance(&mut self) -> Result<()> {
         self.iterator.next();
+        self.check()
+    }
+
+    /// Moves on to the first entry that is not below `key`; only at an entry.
+    pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        for _ in 0..STEPS_BEFORE_SEEK {
+            if !self.iterator.valid() || self.key() >= key {
+                return self.check();
+            }
+            self.iterator.next();
+        }
+        if self.iterator.valid() && self.key() < key {
+            let full_key = [&self.table.0.to_be_bytes()[..], key].concat();
+            self.iterator.seek(full_key);
+        }
         self.check()
     }
 

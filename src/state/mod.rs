@@ -17,6 +17,7 @@
 
 mod cold;
 pub mod key_range;
+mod look_up;
 pub mod memory;
 pub mod run;
 pub mod run_file;

@@ -1,17 +1,14 @@
-//! Reading the state as of one batch: look-ups of sorted keys and merged scans over all tiers.
+//! Reading the state as of one batch: merged scans over all tiers. Look-ups are in `look_up`.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BinaryArray, BinaryBuilder};
-use rocksdb::DBPinnableSlice;
-
 use super::TableId;
 use super::cold::{ColdIterator, ColdView};
 use super::memory::MemoryCharge;
 use super::run::{PREFIX_BYTES, Run};
-use crate::error::{Error, Result, sqlstate};
+use crate::error::Result;
 
 /// A run of the memory tier; its bytes are accounted for until its last reader lets go.
 #[derive(Debug)]
@@ -50,13 +47,6 @@ pub struct StateSnapshot {
     version: Arc<Version>,
 }
 
-/// Where the value of a looked-up key is.
-enum Place<'a> {
-    Absent,
-    Memory(&'a [u8]),
-    Cold(usize),
-}
-
 impl StateSnapshot {
     pub(super) fn of(version: Arc<Version>) -> Self {
         Self { version }
@@ -67,35 +57,14 @@ impl StateSnapshot {
         self.version.batch_id
     }
 
-    /// Values of `keys` (ascending, without the table prefix); null where absent.
-    pub fn get_many(&self, table: TableId, keys: &BinaryArray) -> Result<BinaryArray> {
-        debug_assert!(
-            (1..keys.len()).all(|index| keys.value(index - 1) <= keys.value(index)),
-            "keys ascend"
-        );
-        let mut places: Vec<Place<'_>> = Vec::with_capacity(keys.len());
-        places.resize_with(keys.len(), || Place::Absent);
-        let mut unresolved: Vec<usize> = (0..keys.len()).collect();
-        let mut hidden_below = false;
-        for tier in &self.version.runs {
-            look_up(&tier.run, table, keys, &mut unresolved, &mut places);
-            hidden_below = tier.run.drops_table(table);
-            if hidden_below || unresolved.is_empty() {
-                break;
-            }
-        }
-        let mut pinned: Vec<DBPinnableSlice<'_>> = Vec::new();
-        if let Some(cold) = &self.version.cold
-            && !hidden_below
-            && !unresolved.is_empty()
-        {
-            let cold_keys: Vec<&[u8]> = unresolved.iter().map(|&at| keys.value(at)).collect();
-            cold.get_many(table, &cold_keys, |number, value| {
-                places[unresolved[number]] = Place::Cold(pinned.len());
-                pinned.push(value);
-            })?;
-        }
-        gather(&places, &pinned)
+    /// The runs in memory, newest first.
+    pub(super) fn memory_runs(&self) -> impl Iterator<Item = &Run> {
+        self.version.runs.iter().map(|tier| &*tier.run)
+    }
+
+    /// What lies below them.
+    pub(super) fn cold(&self) -> Option<&Arc<ColdView>> {
+        self.version.cold.as_ref()
     }
 
     /// Entries of a table with `lower <= key < upper` (without the prefix; `None`: unbounded), in
@@ -135,65 +104,28 @@ impl StateSnapshot {
         Ok(StateScan::new(cursors))
     }
 
-    /// No entry in the table; cheap.
+    /// No entry in the table. Passes over all that was deleted and not merged away yet, so ask it
+    /// rarely.
     pub fn is_table_empty(&self, table: TableId) -> Result<bool> {
         Ok(!self.scan(table, None, None)?.advance()?)
     }
-}
 
-/// Resolves what one run knows of the keys; keeps the others in `unresolved`.
-fn look_up<'a>(
-    run: &'a Run,
-    table: TableId,
-    keys: &BinaryArray,
-    unresolved: &mut Vec<usize>,
-    places: &mut [Place<'a>],
-) {
-    let mut range = run.table_range(table);
-    if range.is_empty() {
-        return;
-    }
-    unresolved.retain(|&at| {
-        if range.is_empty() {
-            return true;
+    /// False: there is no entry in the table; true: there may be one, or only traces of deleted
+    /// ones. Cheap.
+    pub fn may_hold(&self, table: TableId) -> Result<bool> {
+        for tier in &self.version.runs {
+            if !tier.run.table_range(table).is_empty() {
+                return Ok(true);
+            }
+            if tier.run.drops_table(table) {
+                return Ok(false);
+            }
         }
-        let key = keys.value(at);
-        range.start = run.lower_bound_in_table(&range, key);
-        if range.is_empty() || &run.key(range.start)[PREFIX_BYTES..] != key {
-            return true;
-        }
-        places[at] = run.value(range.start).map_or(Place::Absent, Place::Memory);
-        false
-    });
-}
-
-fn gather(places: &[Place<'_>], pinned: &[DBPinnableSlice<'_>]) -> Result<BinaryArray> {
-    let bytes_of = |place: &Place<'_>| match place {
-        Place::Absent => 0,
-        Place::Memory(value) => value.len(),
-        Place::Cold(at) => pinned[*at].len(),
-    };
-    let bytes: usize = places.iter().map(bytes_of).sum();
-    if bytes > i32::MAX as usize {
-        return Err(Error::new(
-            sqlstate::PROGRAM_LIMIT_EXCEEDED,
-            "too much state is read at once",
-        )
-        .detail(format!(
-            "{} keys of one batch have {bytes} bytes of state.",
-            places.len()
-        ))
-        .hint("Lower max_rows_per_trigger of the view."));
-    }
-    let mut values = BinaryBuilder::with_capacity(places.len(), bytes);
-    for place in places {
-        match place {
-            Place::Absent => values.append_null(),
-            Place::Memory(value) => values.append_value(value),
-            Place::Cold(at) => values.append_value(&pinned[*at][..]),
+        match &self.version.cold {
+            Some(cold) => Ok(cold.iterate(table, None, None)?.is_at_entry()),
+            None => Ok(false),
         }
     }
-    Ok(values.finish())
 }
 
 /// A merged scan. Not an `Iterator`, so that entries borrow instead of being copied.
@@ -205,7 +137,8 @@ pub struct StateScan {
     cursors: Vec<Cursor>,
     /// Indices of the cursors with entries left, by (key, age).
     order: Vec<usize>,
-    started: bool,
+    /// The first cursor is at an entry that was given out.
+    at_entry: bool,
 }
 
 impl fmt::Debug for StateScan {
@@ -255,6 +188,17 @@ impl Cursor {
             Cursor::Cold(iterator) => iterator.advance(),
         }
     }
+
+    /// Moves on to the first entry that is not below `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        match self {
+            Cursor::Memory { tier, range } => {
+                range.start = tier.run.lower_bound_in_table(range, key);
+                Ok(())
+            }
+            Cursor::Cold(iterator) => iterator.seek(key),
+        }
+    }
 }
 
 impl StateScan {
@@ -262,7 +206,7 @@ impl StateScan {
         let mut scan = Self {
             order: Vec::with_capacity(cursors.len()),
             cursors,
-            started: false,
+            at_entry: false,
         };
         for age in 0..scan.cursors.len() {
             scan.insert_from(0, age);
@@ -300,17 +244,60 @@ impl StateScan {
 
     /// Moves to the next entry; false at the end.
     pub fn advance(&mut self) -> Result<bool> {
-        loop {
-            if self.started {
-                if self.order.is_empty() {
-                    return Ok(false);
-                }
-                self.step(0)?;
+        self.advance_within(&[])
+    }
+
+    /// Moves to the next entry whose key begins with `prefix`, which no key so far is above of;
+    /// false if there is none. What was deleted behind the prefix is not passed over.
+    pub fn advance_within(&mut self, prefix: &[u8]) -> Result<bool> {
+        if self.at_entry {
+            self.step(0)?;
+        }
+        self.stop_within(prefix)
+    }
+
+    /// Moves on to the first entry whose key begins with `prefix`; false if there is none, or it
+    /// was passed. Ascending prefixes cost the logarithm of the gaps between them, so that many
+    /// are read by one scan.
+    pub fn seek(&mut self, prefix: &[u8]) -> Result<bool> {
+        self.leap(prefix)?;
+        self.stop_within(prefix)
+    }
+
+    /// Leaves behind what is below `key`; whether there was something.
+    pub(super) fn leap(&mut self, key: &[u8]) -> Result<bool> {
+        let mut leapt = false;
+        while let Some(&first) = self.order.first()
+            && self.cursors[first].key() < key
+        {
+            self.cursors[first].seek(key)?;
+            self.order.remove(0);
+            if self.cursors[first].is_at_entry() {
+                self.insert_from(0, first);
             }
-            self.started = true;
-            let Some(&first) = self.order.first() else {
+            leapt = true;
+        }
+        Ok(leapt)
+    }
+
+    /// The value of `key`, to which [`Self::leap`] went last.
+    pub(super) fn value_of(&self, key: &[u8]) -> Option<&[u8]> {
+        let first = &self.cursors[*self.order.first()?];
+        // The newest entry of a key comes first.
+        if first.key() == key {
+            first.value()
+        } else {
+            None
+        }
+    }
+
+    /// Goes on from where it stands to the first entry that is neither overwritten nor deleted.
+    fn stop_within(&mut self, prefix: &[u8]) -> Result<bool> {
+        self.at_entry = false;
+        while let Some(&first) = self.order.first() {
+            if !self.cursors[first].key().starts_with(prefix) {
                 return Ok(false);
-            };
+            }
             // Older entries of the same key lose.
             while let Some(&second) = self.order.get(1)
                 && self.cursors[second].key() == self.cursors[first].key()
@@ -318,15 +305,18 @@ impl StateScan {
                 self.step(1)?;
             }
             if self.cursors[first].value().is_some() {
+                self.at_entry = true;
                 return Ok(true);
             }
+            self.step(0)?;
         }
+        Ok(false)
     }
 
     /// Key of the current entry, without the table prefix.
     ///
     /// # Panics
-    /// If the last [`Self::advance`] did not give true.
+    /// If the last move did not give true.
     pub fn key(&self) -> &[u8] {
         self.cursors[self.order[0]].key()
     }
@@ -334,7 +324,7 @@ impl StateScan {
     /// Value of the current entry.
     ///
     /// # Panics
-    /// If the last [`Self::advance`] did not give true.
+    /// If the last move did not give true.
     pub fn value(&self) -> &[u8] {
         self.cursors[self.order[0]]
             .value()

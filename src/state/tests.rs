@@ -105,12 +105,47 @@ fn scan_all(
     found
 }
 
+/// One scan that leaps over ascending prefixes, and now and then leaves one before its end.
+fn check_prefixes(
+    snapshot: &StateSnapshot,
+    table: TableId,
+    expected: &[(Vec<u8>, Vec<u8>)],
+    random: &mut Random,
+) {
+    let mut prefixes: Vec<Vec<u8>> = (0..6)
+        .map(|_| {
+            let bytes =
+                (0..1 + random.below(2)).map(|_| [0, 1, 7, 0x80, 0xff][random.below(5) as usize]);
+            bytes.collect()
+        })
+        .collect();
+    prefixes.sort();
+    prefixes.dedup();
+    // None lies under another.
+    prefixes.dedup_by(|next, before| next.starts_with(before));
+    let mut scan = snapshot.scan(table, Some(&prefixes[0]), None).unwrap();
+    for prefix in prefixes {
+        let under = expected.iter().filter(|(key, _)| key.starts_with(&prefix));
+        let mut is_there = scan.seek(&prefix).unwrap();
+        for (key, value) in under {
+            assert!(is_there, "{key:?} under {prefix:?}");
+            assert_eq!((scan.key(), scan.value()), (&key[..], &value[..]));
+            if random.below(8) == 0 {
+                break;
+            }
+            is_there = scan.advance_within(&prefix).unwrap();
+        }
+    }
+}
+
 /// Compares a snapshot with the model: scans, bounded scans, look-ups of present and absent keys.
 fn check(snapshot: &StateSnapshot, model: &Model, random: &mut Random) {
     for table in TABLES {
         let expected = table_of_model(model, table);
         assert_eq!(scan_all(snapshot, table, None, None), expected);
         assert_eq!(snapshot.is_table_empty(table).unwrap(), expected.is_empty());
+        assert!(snapshot.may_hold(table).unwrap() || expected.is_empty());
+        check_prefixes(snapshot, table, &expected, random);
         let bounds: Vec<Vec<u8>> = (0..2)
             .map(|_| {
                 (0..random.below(3))

@@ -13,6 +13,7 @@ mod http;
 mod kafka;
 mod kill;
 mod merging;
+mod nexmark;
 mod oracle;
 mod postgres;
 mod psql;

@@ -77,12 +77,7 @@ async fn datafusion_once(clock: &ClockRef, batches: &[RecordBatch]) -> Result<st
 
 /// The only value of a result, compared with what it must be.
 pub(super) fn expect_rows(result: &[RecordBatch], expected: u64) -> Result<()> {
-    use datafusion::arrow::array::AsArray;
-    use datafusion::arrow::datatypes::Int64Type;
-    let got = result
-        .iter()
-        .find(|b| b.num_rows() > 0)
-        .map(|b| b.column(0).as_primitive::<Int64Type>().value(0) as u64);
+    let got = number_of(result);
     if got == Some(expected) {
         Ok(())
     } else {
@@ -90,4 +85,12 @@ pub(super) fn expect_rows(result: &[RecordBatch], expected: u64) -> Result<()> {
             "the view holds {got:?} rows, not {expected}"
         )))
     }
+}
+
+/// The only value of a result, a BIGINT.
+pub(super) fn number_of(result: &[RecordBatch]) -> Option<u64> {
+    use datafusion::arrow::array::AsArray;
+    use datafusion::arrow::datatypes::Int64Type;
+    let batch = result.iter().find(|b| b.num_rows() > 0)?;
+    Some(batch.column(0).as_primitive::<Int64Type>().value(0) as u64)
 }

@@ -9,6 +9,7 @@ mod footprint;
 mod freshness;
 mod json;
 mod keyed;
+mod nexmark;
 mod process;
 
 use std::time::Duration;
@@ -18,7 +19,18 @@ use crate::database::{Database, DatabaseOptions};
 use crate::error::{Error, Result, sqlstate};
 
 /// Workloads by name, in the order in which `all` runs them.
-pub const WORKLOADS: [&str; 6] = ["keyed", "json", "freshness", "idle", "restart", "memory"];
+pub const WORKLOADS: [&str; 7] = [
+    "keyed",
+    "json",
+    "freshness",
+    "idle",
+    "restart",
+    "memory",
+    "change",
+];
+
+/// Workloads with a table of their own, which `all` leaves out: `tidemill bench nexmark q4 q9`.
+const NEXMARK: [&str; 2] = ["nexmark", "nexmark-memory"];
 
 /// A row of the table.
 pub(super) struct Measured {
@@ -37,6 +49,14 @@ pub async fn run(names: &[String], clock: &ClockRef) -> Result<()> {
     } else {
         names.iter().map(String::as_str).collect()
     };
+    if let [workload, queries @ ..] = &names[..]
+        && NEXMARK.contains(workload)
+    {
+        return match *workload {
+            "nexmark" => nexmark::run(queries, clock).await,
+            _ => nexmark::run_in_little_memory(queries, clock).await,
+        };
+    }
     print("| workload | Tidemill | yardstick in the same run | ratio | bar | met |");
     print("|---|---|---|---|---|---|");
     for name in names {
@@ -47,12 +67,17 @@ pub async fn run(names: &[String], clock: &ClockRef) -> Result<()> {
             "idle" => footprint::idle(clock).await?,
             "restart" => footprint::restart(clock).await?,
             "memory" => footprint::memory(clock).await?,
+            "change" => nexmark::change::run(clock).await?,
             other => {
                 return Err(Error::new(
                     sqlstate::INVALID_PARAMETER_VALUE,
                     format!("there is no workload \"{other}\""),
                 )
-                .hint(format!("Use one of: {}.", WORKLOADS.join(", "))));
+                .hint(format!(
+                    "Use one of: {}, {}.",
+                    WORKLOADS.join(", "),
+                    NEXMARK.join(", ")
+                )));
             }
         };
         for m in measured {

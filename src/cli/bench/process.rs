@@ -40,6 +40,20 @@ pub(super) fn cpu_time(server: &ServerProcess) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
+/// CPU time that this process has used so far, user and system, all threads.
+pub(super) fn own_cpu_time() -> Result<Duration> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel fills the structure, which is large enough and lives as long as the call.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    if status != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: zeroed is a valid value of it, and the call succeeded.
+    let usage = unsafe { usage.assume_init() };
+    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1_000);
+    Ok(of(usage.ru_utime) + of(usage.ru_stime))
+}
+
 /// The only value of a query.
 pub(super) async fn value(client: &Client, sql: &str) -> Result<String> {
     let messages = client.simple_query(sql).await.map_err(|e| wire_error(&e))?;

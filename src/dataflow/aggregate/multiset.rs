@@ -116,7 +116,7 @@ fn read_weights(
     changed: &mut [Changed<'_>],
     snapshot: &StateSnapshot,
 ) -> Result<()> {
-    if !snapshot.is_table_empty(plan.table)? {
+    if snapshot.may_hold(plan.table)? {
         let stored = snapshot.get_many(plan.table, &binary_from(keys.iter().map(Vec::as_slice)))?;
         for (index, change) in changed.iter_mut().enumerate() {
             if stored.is_valid(index) {

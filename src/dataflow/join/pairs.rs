@@ -72,8 +72,7 @@ impl Join {
         // The bag is taken out for the time of the scan, so that full buffers can be emitted.
         let other_rows = std::mem::replace(&mut self.sides[1 - port].rows, Bag::new(""));
         let result = (|| {
-            let mut reader =
-                KeyedReader::new(&other_rows, &context.snapshot, after_batch, keys.len())?;
+            let mut reader = KeyedReader::new(&other_rows, &context.snapshot, after_batch);
             let mut full_key = Vec::new();
             for range in keys {
                 let key = split_key(changes.key(range.start)).0;

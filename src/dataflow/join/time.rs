@@ -104,7 +104,7 @@ impl Join {
                 continue;
             };
             let snapshot = &context.snapshot;
-            let mut due = dues.read_old_between(snapshot, &[], &sortable_bytes(above))?;
+            let mut due = dues.read_due(snapshot, &[], &sortable_bytes(above))?;
             let mut entries: Vec<Vec<u8>> = Vec::new();
             while due.advance()? {
                 entries.push(due.row()[8..].to_vec());

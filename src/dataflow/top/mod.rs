@@ -308,8 +308,8 @@ impl Top {
         // What falls behind the head of append-only input never comes back.
         let cuts = spec.append_only_input && spec.fetch.is_some();
         let mut amendments = SettledRows::default();
-        let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false, groups.len())?;
-        let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true, groups.len())?;
+        let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false);
+        let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true);
         for range in groups {
             let group = parts(changes.key(range.start)).group;
             let mut before = Head::default();

@@ -64,7 +64,7 @@ pub fn bag_entries(
         })
         .filter(|(_, weight)| *weight != 0)
         .collect();
-    let stored = if changed.is_empty() || snapshot.is_table_empty(table)? {
+    let stored = if changed.is_empty() || !snapshot.may_hold(table)? {
         None
     } else {
         let keys = BinaryArray::from_iter_values(changed.iter().map(|(row, _)| row));

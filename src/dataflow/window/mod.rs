@@ -333,7 +333,7 @@ impl Operator for Window {
         let changes = self.rows.bag.settle(&context.snapshot)?;
         let groups = self.rows.changed_groups(context);
         let bag = &self.rows.bag;
-        let mut reader = KeyedReader::new(bag, &context.snapshot, false, groups.len())?;
+        let mut reader = KeyedReader::new(bag, &context.snapshot, false);
         let mut amendments = SettledRows::default();
         let mut next = 0;
         let mut output_rows = 0;

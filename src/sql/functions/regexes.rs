@@ -11,7 +11,7 @@ use datafusion::common::Result as DataFusionResult;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use regex::{Captures, Regex, RegexBuilder};
+use regex::{CaptureLocations, Regex, RegexBuilder};
 
 use super::plain::Type;
 use super::{arrays, no_function, result, udf};
@@ -100,45 +100,75 @@ fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
 /// Texts, patterns and flags of a batch; each pattern is compiled once.
 struct Rows<'a> {
     columns: Vec<&'a StringArray>,
-    compiled: HashMap<(&'a str, &'a str), (Regex, bool)>,
+    /// Places in `compiled`.
+    known: HashMap<(&'a str, &'a str), usize>,
+    compiled: Vec<Pattern>,
+}
+
+/// A compiled pattern.
+struct Pattern {
+    regex: Regex,
+    /// All matches are wanted.
+    all: bool,
+    /// Room for the groups of a match.
+    groups: CaptureLocations,
 }
 
 impl<'a> Rows<'a> {
     fn new(columns: &'a [ArrayRef]) -> Self {
         Self {
             columns: columns.iter().map(|c| c.as_string()).collect(),
-            compiled: HashMap::new(),
+            known: HashMap::new(),
+            compiled: Vec::new(),
         }
     }
 
+    fn pattern(&mut self, key: (&'a str, &'a str)) -> Result<usize> {
+        Ok(match self.known.entry(key) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let (regex, all) = compiled(key.0, key.1)?;
+                let groups = regex.capture_locations();
+                self.compiled.push(Pattern { regex, all, groups });
+                *new.insert(self.compiled.len() - 1)
+            }
+        })
+    }
+
     /// Gives `each` what every row says, `None` where an argument is NULL.
-    fn visit(&mut self, mut each: impl FnMut(Option<(&'a str, &Regex, bool)>)) -> Result<()> {
-        let [texts, patterns, flags @ ..] = self.columns.as_slice() else {
+    fn visit(&mut self, mut each: impl FnMut(Option<(&'a str, &mut Pattern)>)) -> Result<()> {
+        let columns = self.columns.clone();
+        let [texts, patterns, flags @ ..] = columns.as_slice() else {
             return Err(Error::internal(
                 "a regular expression has a text and a pattern",
             ));
         };
+        // Most often all rows have one pattern, and comparing costs less than hashing.
+        let mut last: Option<((&str, &str), usize)> = None;
         for row in 0..texts.len() {
-            if self.columns.iter().any(|column| column.is_null(row)) {
+            if columns.iter().any(|column| column.is_null(row)) {
                 each(None);
                 continue;
             }
             let flags = flags.first().map_or("", |flags| flags.value(row));
             let key = (patterns.value(row), flags);
-            let (regex, all) = match self.compiled.entry(key) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(compiled(key.0, key.1)?),
+            let place = match last {
+                Some((known, place)) if known == key => place,
+                _ => self.pattern(key)?,
             };
-            each(Some((texts.value(row), regex, *all)));
+            last = Some((key, place));
+            each(Some((texts.value(row), &mut self.compiled[place])));
         }
         Ok(())
     }
 }
 
-/// The first group's match, or the whole one's.
-fn part<'a>(groups: &Captures<'a>) -> Option<&'a str> {
-    let wanted = usize::from(groups.len() > 1);
-    groups.get(wanted).map(|m| m.as_str())
+/// The first group's match, or the whole one's if there is no group.
+fn part<'a>(text: &'a str, pattern: &mut Pattern) -> Option<&'a str> {
+    let wanted = usize::from(pattern.groups.len() > 1);
+    pattern.regex.captures_read(&mut pattern.groups, text)?;
+    let (start, end) = pattern.groups.get(wanted)?;
+    Some(&text[start..end])
 }
 
 fn split(given: &str, regex: &Regex, parts: &mut StringBuilder) {
@@ -160,29 +190,30 @@ impl RegexFunction {
         let mut texts = StringBuilder::new();
         match self.which {
             Which::Found => rows.visit(|row| {
-                let found = row.and_then(|(text, regex, _)| regex.find(text));
+                let found = row.and_then(|(text, pattern)| pattern.regex.find(text));
                 texts.append_option(found.map(|m| m.as_str()));
             })?,
             Which::Part => rows.visit(|row| {
-                let found = row.and_then(|(text, regex, _)| regex.captures(text));
-                texts.append_option(found.as_ref().and_then(part));
+                texts.append_option(row.and_then(|(text, pattern)| part(text, pattern)));
             })?,
             Which::Split => {
                 let mut lists = ListBuilder::new(texts);
                 rows.visit(|row| {
-                    if let Some((text, regex, _)) = row {
-                        split(text, regex, lists.values());
+                    let is_valid = row.is_some();
+                    if let Some((text, pattern)) = row {
+                        split(text, &pattern.regex, lists.values());
                     }
-                    lists.append(row.is_some());
+                    lists.append(is_valid);
                 })?;
                 return Ok(Arc::new(lists.finish()));
             }
             Which::Matches => {
                 let mut lists = ListBuilder::new(ListBuilder::new(texts));
                 rows.visit(|row| {
-                    if let Some((text, regex, all)) = row {
-                        let count = if all { usize::MAX } else { 1 };
-                        for groups in regex.captures_iter(text).take(count) {
+                    let is_valid = row.is_some();
+                    if let Some((text, pattern)) = row {
+                        let count = if pattern.all { usize::MAX } else { 1 };
+                        for groups in pattern.regex.captures_iter(text).take(count) {
                             let skipped = usize::from(groups.len() > 1);
                             let groups = groups.iter().skip(skipped);
                             lists
@@ -190,7 +221,7 @@ impl RegexFunction {
                                 .append_value(groups.map(|g| g.map(|g| g.as_str())));
                         }
                     }
-                    lists.append(row.is_some());
+                    lists.append(is_valid);
                 })?;
                 return Ok(Arc::new(lists.finish()));
             }
