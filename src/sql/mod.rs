@@ -22,6 +22,7 @@ pub mod guards;
 pub mod interval;
 pub mod names;
 mod numeric_floats;
+mod offsets;
 pub mod options;
 mod order_subqueries;
 mod parse;
