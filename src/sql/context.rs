@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! analyzer:  grouping sets over columns → numerics beside floats → … type coercion
-//!            → subqueries out of ORDER BY and OVER → subqueries as values → as-of joins
+//!            → subqueries out of ORDER BY and OVER → offsets without a limit
+//!            → subqueries as values → as-of joins
 //!            → first of DISTINCT ON → counted set operations → checked arithmetic
 //!            → correlated subqueries
 //! optimizer: DataFusion's, with a push-down of filters that keeps answers
@@ -36,6 +37,7 @@ use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::grouping_sets::GroupingColumns;
 use crate::sql::guards::GuardConditions;
 use crate::sql::numeric_floats::NumericsBesideFloats;
+use crate::sql::offsets::SortedOffsets;
 use crate::sql::order_subqueries::OrderSubqueries;
 use crate::sql::planner::OperatorPlanner;
 use crate::sql::push_down;
@@ -110,6 +112,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         vec![Arc::new(GroupingColumns), Arc::new(NumericsBesideFloats)];
     rules.extend(Analyzer::new().rules);
     rules.push(Arc::new(OrderSubqueries));
+    rules.push(Arc::new(SortedOffsets));
     rules.push(Arc::new(EmptySubqueries));
     rules.push(Arc::new(SubqueryValues));
     rules.push(Arc::new(AsofJoin));

@@ -23,6 +23,7 @@ pub mod hints;
 pub mod interval;
 pub mod names;
 mod numeric_floats;
+mod offsets;
 pub mod options;
 mod order_subqueries;
 mod parse;

@@ -16,15 +16,16 @@ use crate::error::Result;
 /// depends on arrival; `single_distinct_to_groupby` turns one aggregation with one state into two.
 const SKIPPED_RULES: [&str; 2] = ["push_down_limit", "single_distinct_to_groupby"];
 
-/// An analyzer rule that is not applied: set operations have an operator that counts by itself.
-const SKIPPED_ANALYSIS: &str = "counted_set_operations";
+/// Analyzer rules that are not applied: set operations have an operator that counts by itself, and
+/// the operator of the first rows knows of OFFSET.
+const SKIPPED_ANALYSIS: [&str; 2] = ["counted_set_operations", "sorted_offsets"];
 
 /// The analyzed and optimized plan; 0A000 for what no view can hold.
 pub fn optimize(plan: &LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let mut analyzer = state.analyzer().clone();
     analyzer
         .rules
-        .retain(|rule| rule.name() != SKIPPED_ANALYSIS);
+        .retain(|rule| !SKIPPED_ANALYSIS.contains(&rule.name()));
     let analyzed = analyzer.execute_and_check(plan.clone(), state.config_options(), |_, _| {})?;
     let prepared = prepare(analyzed)?;
     no_volatile_functions(&prepared)?;

@@ -77,11 +77,8 @@ pub(super) fn merge(select: &mut Select) {
         merged.keep_name(item);
         merged.put_into(item);
     }
-    for condition in [&mut select.selection, &mut select.having] {
-        if let Some(condition) = condition {
-            merged.put_into(condition);
-        }
-    }
+    merged.put_into(&mut select.selection);
+    merged.put_into(&mut select.having);
     merged.put_into(&mut select.group_by);
     merged.put_into(&mut select.distinct);
 }
