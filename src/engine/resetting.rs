@@ -253,7 +253,7 @@ fn unknown_source(name: &str, relations: &BTreeSet<String>) -> Error {
 /// A position that a source does not take, which may be a name that is none.
 fn unusable_position(error: &Error, relations: &BTreeSet<String>) -> Error {
     let detail = match error.detail_text() {
-        Some(detail) => format!("{} {detail}", reads(relations)),
+        Some(detail) => format!("{detail} {}", reads(relations)),
         None => reads(relations),
     };
     Error::new(

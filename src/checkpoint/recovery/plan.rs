@@ -8,6 +8,8 @@
 mod entries;
 mod files;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use self::entries::Gap;
@@ -59,7 +61,7 @@ pub fn plan(survey: &Survey, hand: Hand) -> Result<Vec<Finding>> {
         return Err(stop.to_error(&survey.identity.pipeline_name, &survey.location));
     }
     let mut plan = Plan {
-        survey: survey.clone(),
+        survey: Cow::Borrowed(survey),
         hand,
         findings: Vec::new(),
         gaps: Vec::new(),
@@ -100,22 +102,25 @@ pub fn refusal(survey: &Survey) -> Option<Stop> {
     stop.or_else(|| survey.newer_version.clone().map(Stop::NewerFormat))
 }
 
-struct Plan {
-    /// As it will be after the findings so far.
-    survey: Survey,
+struct Plan<'a> {
+    /// As it will be after the findings so far; a copy only once there is one.
+    survey: Cow<'a, Survey>,
     hand: Hand,
     findings: Vec<Finding>,
     /// Entries of the offset log that nothing proves; whether they are needed shows at the end.
     gaps: Vec<Gap>,
 }
 
-impl Plan {
+impl Plan<'_> {
     fn found(&mut self, part: &'static str, finding: String, action: &str, mend: Mend) {
         for path in &mend.aside {
-            self.survey.files.remove(path);
+            self.survey.to_mut().files.remove(path);
         }
         if let Some((path, bytes)) = &mend.write {
-            self.survey.files.insert(path.clone(), bytes.len() as u64);
+            self.survey
+                .to_mut()
+                .files
+                .insert(path.clone(), bytes.len() as u64);
         }
         self.findings.push(Finding {
             part,
@@ -170,7 +175,7 @@ impl Plan {
             _ => vec!["metadata".to_owned()],
         };
         let write = Some(("metadata".to_owned(), metadata.encode().into()));
-        self.survey.metadata = MetadataFact::Whole(metadata);
+        self.survey.to_mut().metadata = MetadataFact::Whole(metadata);
         self.found(
             "metadata",
             format!("metadata: {why}."),

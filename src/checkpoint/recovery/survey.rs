@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use self::reading::{Content, FILES_AT_ONCE, check_runs, in_groups, is_entry, read};
 use crate::checkpoint::blob::{BlobStore, get_or_why};
-use crate::checkpoint::decide::{self, Decision, Fact, Facts, MetadataFact};
+use crate::checkpoint::decide::{self, Decision, Fact, Facts, MetadataFact, Part};
 use crate::checkpoint::format::{
     self, CommitFile, Lease, Manifest, Metadata, OffsetFile, RunInfo, Unreadable,
 };
@@ -304,52 +304,66 @@ impl Survey {
         offsets.max(commits).max(self.catalog_batch)
     }
 
-    /// The facts from which opening decides.
-    pub fn facts(&self) -> Facts {
-        let state_files = self
-            .files
-            .keys()
-            .filter_map(|path| decide::state_batch(path));
-        let states = self.commits.iter().filter_map(|(&batch_id, commit)| {
-            let commit = commit.whole()?;
-            Some((batch_id, fact(&self.state_of(commit), |()| ())))
-        });
+    /// What opening would do: it asks for parts, and is told what they are.
+    pub fn verdict(&self) -> Decision {
+        let mut facts = self.unread_facts();
+        loop {
+            match decide::resume(&facts) {
+                Decision::Read(parts) => {
+                    for part in parts {
+                        self.tell(&mut facts, part);
+                    }
+                }
+                decided => return decided,
+            }
+        }
+    }
+
+    fn unread_facts(&self) -> Facts {
+        let files = || self.files.keys().map(String::as_str);
+        let is_other = |path: &str| path.starts_with("state/") || path.starts_with("sources/");
         Facts {
             pipeline_id: self.identity.pipeline_id,
             catalog_batch: self.catalog_batch,
             metadata: self.metadata.clone(),
-            offsets: facts_of(&self.offsets, |_| ()),
-            commits: facts_of(&self.commits, CommitFile::clone),
-            states: states.collect(),
-            has_other_files: self
-                .files
-                .keys()
-                .any(|path| path.starts_with("state/") || path.starts_with("sources/")),
-            newest_state: state_files.max(),
+            offsets: unread(&self.offsets),
+            commits: unread(&self.commits),
+            states: BTreeMap::new(),
+            has_other_files: files().any(is_other),
+            newest_state: files().filter_map(decide::state_batch).max(),
         }
     }
 
-    /// What opening would do.
-    pub fn verdict(&self) -> Decision {
-        decide::resume(&self.facts())
+    fn tell(&self, facts: &mut Facts, part: Part) {
+        match part {
+            Part::Offsets(batch_id) => {
+                let told = told(self.offsets.get(&batch_id), |_| ());
+                facts.offsets.insert(batch_id, told);
+            }
+            Part::Commit(batch_id) => {
+                let told = told(self.commits.get(&batch_id), CommitFile::clone);
+                facts.commits.insert(batch_id, told);
+            }
+            Part::State(batch_id) => {
+                let commit = self.commits.get(&batch_id).and_then(Entry::whole);
+                let state = commit.map(|commit| self.state_of(commit));
+                let told = told(state.as_ref(), |()| ());
+                facts.states.insert(batch_id, told);
+            }
+        }
     }
 }
 
-fn fact<T, U>(entry: &Entry<T>, content: impl Fn(&T) -> U) -> Fact<U> {
+fn unread<T, U>(entries: &BTreeMap<u64, Entry<T>>) -> BTreeMap<u64, Fact<U>> {
+    entries.keys().map(|n| (*n, Fact::Unread)).collect()
+}
+
+fn told<T, U>(entry: Option<&Entry<T>>, content: impl Fn(&T) -> U) -> Fact<U> {
     match entry {
-        Entry::Whole(whole) => Fact::Whole(content(whole)),
-        Entry::Damaged(why) => Fact::Damaged(why.clone()),
+        Some(Entry::Whole(whole)) => Fact::Whole(content(whole)),
+        Some(Entry::Damaged(why)) => Fact::Damaged(why.clone()),
+        None => Fact::Damaged("the file is missing".to_owned()),
     }
-}
-
-fn facts_of<T, U>(
-    entries: &BTreeMap<u64, Entry<T>>,
-    content: impl Fn(&T) -> U,
-) -> BTreeMap<u64, Fact<U>> {
-    entries
-        .iter()
-        .map(|(&batch_id, entry)| (batch_id, fact(entry, &content)))
-        .collect()
 }
 
 /// The batch in a file's name, where it is written as we write it.

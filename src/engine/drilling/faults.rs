@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::outage::Outage;
-use crate::checkpoint::recovery::Survey;
+use crate::checkpoint::format::encode_one;
+use crate::checkpoint::recovery::{Entry, Survey};
 use crate::engine::pipeline::Pipeline;
 use crate::error::{Error, Result, sqlstate};
 use crate::state::MemoryBudget;
@@ -140,8 +141,9 @@ impl Fault {
                 for n in survey.commits.keys().filter(|n| **n < batch_id) {
                     remove(&path(format!("commits/{n}")))?;
                 }
+                let sinks = leave_out_sinks(copy, survey, batch_id)?;
                 format!(
-                    "All but the positions of the sources after batch {batch_id} was taken away."
+                    "All but the positions of the sources after batch {batch_id} was taken away.{sinks}"
                 )
             }
             Self::SourceOutage | Self::Kill | Self::OutOfMemory => {
@@ -190,6 +192,21 @@ impl Fault {
             _ => twin.run_planned().await,
         }
     }
+}
+
+/// A sink would get every row again, and so keeps a state from being read anew; a copy has none. What was
+/// left out, as a sentence.
+fn leave_out_sinks(copy: &Path, survey: &Survey, batch_id: u64) -> Result<&'static str> {
+    let commit = survey.commits.get(&batch_id).and_then(Entry::whole);
+    let Some(commit) = commit.filter(|commit| !commit.entry.sinks.is_empty()) else {
+        return Ok("");
+    };
+    let mut commit = commit.clone();
+    commit.entry.sinks.clear();
+    let path = copy.join(format!("commits/{batch_id}"));
+    remove(&path)?;
+    fs::write(&path, encode_one(&commit)).map_err(|e| failed(&path, &e))?;
+    Ok(" Its sinks, which would get every row again, were left out.")
 }
 
 fn newest_run(survey: &Survey) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Drills: faults on a copy, while production runs on.
 
+use super::sources::Files;
 use super::{Pair, error_of};
 use crate::harness::run;
 
@@ -49,6 +50,21 @@ fn every_drill_passes_and_touches_nothing() {
         let left = std::fs::read_dir(pair.server.data_dir().join("verification"));
         assert_eq!(left.map_or(0, Iterator::count), 0, "the copies are gone");
         pair.assert_equal_twin().await;
+    });
+}
+
+/// Rows from files, and a sink: nothing is delivered by a drill.
+#[test]
+fn a_pipeline_with_a_sink_is_drilled() {
+    run(async {
+        let files = Files::start().await;
+        let before = files.delivered();
+        for row in files.server.rows("RUN RECOVERY DRILL ON out").await {
+            assert_eq!(row[2], "passed", "{row:?}");
+        }
+        assert_eq!(files.delivered(), before);
+        files.write(5);
+        files.wait_for_rows(18).await;
     });
 }
 

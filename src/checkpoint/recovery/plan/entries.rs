@@ -14,7 +14,7 @@ pub(super) struct Gap {
     unproven: String,
 }
 
-impl Plan {
+impl Plan<'_> {
     /// A damaged entry of a batch that never committed is planned anew.
     pub(super) fn torn_tail(&mut self) {
         let Some((&batch_id, Entry::Damaged(why))) = self.survey.offsets.last_key_value() else {
@@ -30,7 +30,7 @@ impl Plan {
             return;
         }
         let finding = format!("offsets/{batch_id}: {why}; the batch never committed.");
-        self.survey.offsets.remove(&batch_id);
+        self.survey.to_mut().offsets.remove(&batch_id);
         let aside = vec![format!("offsets/{batch_id}")];
         let mend = Mend { aside, write: None };
         self.found(
@@ -55,7 +55,7 @@ impl Plan {
             .filter_map(|(&batch_id, entry)| Some((batch_id, entry.damage()?.to_owned())))
             .collect();
         for (batch_id, why) in old {
-            self.survey.offsets.remove(&batch_id);
+            self.survey.to_mut().offsets.remove(&batch_id);
             let aside = vec![format!("offsets/{batch_id}")];
             self.found(
                 "offsets",
@@ -116,7 +116,10 @@ impl Plan {
             aside: self.aside(&path),
             write: Some((path, file.encode().into())),
         };
-        self.survey.offsets.insert(batch_id, Entry::Whole(file));
+        self.survey
+            .to_mut()
+            .offsets
+            .insert(batch_id, Entry::Whole(file));
         let action = "It is written anew from the positions of the batches beside it.";
         self.found("offsets", finding, action, mend);
     }
@@ -137,7 +140,10 @@ impl Plan {
             aside: self.aside(&path),
             write: Some((path, format::encode_one(&file).into())),
         };
-        self.survey.commits.insert(batch_id, Entry::Whole(file));
+        self.survey
+            .to_mut()
+            .commits
+            .insert(batch_id, Entry::Whole(file));
         let action = "It is written anew from the batches beside it.";
         self.found("commits", finding, action, mend);
     }
@@ -151,7 +157,7 @@ impl Plan {
             return;
         }
         if let Some(batch_id) = path.strip_prefix("commits/").and_then(batch_of) {
-            self.survey.commits.remove(&batch_id);
+            self.survey.to_mut().commits.remove(&batch_id);
         }
         self.found("commits", finding, &action, Mend { aside, write: None });
     }
@@ -165,7 +171,7 @@ impl Plan {
             .filter_map(|(&batch_id, entry)| Some((batch_id, entry.damage()?.to_owned())))
             .collect();
         for (batch_id, why) in tail {
-            self.survey.commits.remove(&batch_id);
+            self.survey.to_mut().commits.remove(&batch_id);
             let aside = vec![format!("commits/{batch_id}")];
             self.found(
                 "commits",
@@ -195,7 +201,7 @@ impl Plan {
             match aside.is_empty() {
                 true => self.told("offsets", finding, action, None),
                 false => {
-                    self.survey.offsets.remove(&batch_id);
+                    self.survey.to_mut().offsets.remove(&batch_id);
                     self.found("offsets", finding, &action, Mend { aside, write: None });
                 }
             }

@@ -4,7 +4,7 @@ use super::{Mend, Plan};
 use crate::checkpoint::decide::state_batch;
 use crate::checkpoint::recovery::survey::{batch_of, source_batch};
 
-impl Plan {
+impl Plan<'_> {
     /// Entries of the sources' logs that are damaged or missing. What no position stands on moves aside;
     /// the others are proven by nothing else.
     pub(super) fn source_logs(&mut self) {
@@ -15,13 +15,16 @@ impl Plan {
             .filter_map(|(path, entry)| Some((path.clone(), entry.damage()?.to_owned())))
             .collect();
         for (path, why) in damaged {
-            let entry = self.survey.sources.remove(&path);
+            let entry = self.survey.to_mut().sources.remove(&path);
             let positions = self.survey.newest_positions();
             let needs = self.survey.lost_source_entries(&positions);
             // Under a damaged compacted entry the single ones may still be there.
             let stem = path.trim_end_matches(".compact");
             if needs.contains_key(stem) {
-                self.survey.sources.extend(entry.map(|e| (path, e)));
+                self.survey
+                    .to_mut()
+                    .sources
+                    .extend(entry.map(|e| (path, e)));
                 continue;
             }
             let finding = format!("{path}: {why}.");
