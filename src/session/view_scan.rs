@@ -1,8 +1,8 @@
 //! Reading a materialized view in a query: which of its keys, in which order, how many rows.
 //!
 //! A few keys are looked up where the query runs; all else is read by a thread for blocking work,
-//! some batches ahead. The rows come in the order of the keys, which the plan knows: an ORDER BY of
-//! the key needs no sort, and with a LIMIT only the first rows are read.
+//! some batches ahead. Absent: telling the plan that rows come in the order of the keys. The engine
+//! trips over an ordered input some of whose columns a filter makes constant, below a window.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Expr;
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{
-    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr,
-};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -30,10 +27,9 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, stream};
 
-use super::lookup::is_ordered;
 use super::planning;
 use crate::catalog::definition::CatalogObject;
-use crate::dataflow::view_storage::{KeyColumn, KeyOrder, ViewRows};
+use crate::dataflow::view_storage::ViewRows;
 use crate::engine::{ReadContext, ReadOrder};
 use crate::state::WantedKeys;
 
@@ -73,13 +69,8 @@ impl fmt::Debug for ViewRead {
 impl ViewScan {
     /// `schema` is that of the read columns.
     pub fn new(read: ViewRead, schema: SchemaRef, fetch: Option<usize>) -> Self {
-        let order = ordering(&read.order.order, &read.columns, &schema);
-        let equivalences = match LexOrdering::new(order) {
-            Some(order) => EquivalenceProperties::new_with_orderings(Arc::clone(&schema), [order]),
-            None => EquivalenceProperties::new(Arc::clone(&schema)),
-        };
         let properties = PlanProperties::new(
-            equivalences,
+            EquivalenceProperties::new(Arc::clone(&schema)),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -92,20 +83,6 @@ impl ViewScan {
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
-}
-
-/// The order of the rows, as far as its columns are read.
-fn ordering(order: &KeyOrder, read: &[usize], schema: &SchemaRef) -> Vec<PhysicalSortExpr> {
-    let column = |key: &KeyColumn| {
-        let place = read.iter().position(|&column| column == key.column)?;
-        if !is_ordered(schema.field(place).data_type()) {
-            return None;
-        }
-        let column: Arc<dyn PhysicalExpr> =
-            Arc::new(Column::new(schema.field(place).name(), place));
-        Some(PhysicalSortExpr::new(column, key.options()))
-    };
-    order.columns.iter().map_while(column).collect()
 }
 
 impl DisplayAs for ViewScan {
