@@ -167,6 +167,8 @@ impl Pipeline {
             num_rows_removed: 0,
             memory_bytes: 0,
             retention: "as long as the view's rows".to_owned(),
+            // Its view's operators say what bounds both.
+            bound: None,
         };
         let indexes: Vec<_> = dataflow.indexes().map(of_index).collect();
         let rows = dataflow
