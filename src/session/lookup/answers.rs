@@ -2,7 +2,6 @@
 //! under a LIMIT, which no condition passes.
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
-use datafusion::arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
 
 use crate::error::Result;
@@ -61,11 +60,6 @@ impl Fixture {
                 .collect::<Vec<_>>()
         };
         rows.iter().flat_map(text).collect()
-    }
-
-    async fn number(&mut self, sql: &str) -> i64 {
-        let rows = self.ok(sql).await;
-        rows[0].column(0).as_primitive::<Int64Type>().value(0)
     }
 
     /// The line of the plan that reads a view.
@@ -188,21 +182,19 @@ async fn change(f: &mut Fixture, random: &mut Random, next_id: &mut u64) {
     f.ok("FLUSH").await;
 }
 
-/// A query over a view gives what it gives over the table.
+/// A query over a view gives what it gives over the table. Compared here: the engine's EXCEPT ALL fails
+/// where a filter makes some of the columns constant.
 async fn check(f: &mut Fixture, view: &str, truth: &str, columns: &str, condition: &str) {
-    let read = format!("SELECT {columns} FROM {view} WHERE {condition}");
-    let wanted = format!("SELECT {columns} FROM ({truth} LIMIT 100000) AS x WHERE {condition}");
-    let different = format!(
-        "SELECT count(*) FROM (({read}) EXCEPT ALL ({wanted}) UNION ALL (({wanted}) EXCEPT ALL ({read}))) AS d"
-    );
-    assert_eq!(f.number(&different).await, 0, "{read}");
-    let counted = f
-        .number(&format!("SELECT count(*) FROM ({read}) AS r"))
-        .await;
-    let truth = f
-        .number(&format!("SELECT count(*) FROM ({wanted}) AS r"))
-        .await;
-    assert_eq!(counted, truth, "{read}");
+    let shown = columns.split(", ");
+    let shown: Vec<String> = shown.map(|c| format!("coalesce({c}::text, '-')")).collect();
+    let shown = shown.join(" || '|' || ");
+    let read = format!("SELECT {shown} FROM {view} WHERE {condition}");
+    let wanted = format!("SELECT {shown} FROM ({truth} LIMIT 100000) AS x WHERE {condition}");
+    let mut found = f.texts(&read).await;
+    let mut wanted = f.texts(&wanted).await;
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted, "{read}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
