@@ -131,7 +131,7 @@ impl Grammar<'_> {
             (_, Some(name)) => name,
             (_, None) => match self.column(scope, Kind::Integer) {
                 Some(name) => {
-                    return format!("(CASE WHEN {name} > 3 THEN {} END)", self.literal(kind));
+                    format!("(CASE WHEN {name} > 3 THEN {} END)", self.literal(kind))
                 }
                 None => self.literal(kind),
             },
