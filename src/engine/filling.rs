@@ -46,16 +46,15 @@ pub(super) struct FillFacts {
     pub has_unfilled: bool,
     /// The batch takes something in.
     pub has_input: bool,
-    /// All of these views keep their rows: a sink can get them once they are whole.
-    pub are_stored: bool,
+    /// None of these views must be filled at once.
+    pub may_come_in_parts: bool,
     /// An attempt before left something.
     pub is_dirty: bool,
     /// Rows that a batch may take.
     pub rows_max: u64,
 }
 
-/// A sink over a query that keeps no rows gets them as they come, and so in one batch, which it never
-/// gets twice.
+/// In parts, if nothing is against it.
 pub(super) fn fill_step(facts: FillFacts) -> FillStep {
     match facts {
         FillFacts {
@@ -67,7 +66,8 @@ pub(super) fn fill_step(facts: FillFacts) -> FillStep {
         } => FillStep::Whole,
         FillFacts { is_dirty: true, .. } => FillStep::Clear,
         FillFacts {
-            are_stored: false, ..
+            may_come_in_parts: false,
+            ..
         } => FillStep::Whole,
         FillFacts { rows_max, .. } => FillStep::Part(rows_max),
     }
@@ -169,10 +169,10 @@ impl Pipeline {
     /// of them, or to begin, the operators are made ready for it.
     pub(super) fn prepare_filling(&mut self, entry: &OffsetEntry) -> Result<FillStep> {
         let rows_max = self.rows_max();
-        let stored: BTreeSet<&str> = self
+        let at_once: BTreeSet<&str> = self
             .views
             .iter()
-            .filter(|view| view.is_stored())
+            .filter(|view| !view.may_fill_in_parts)
             .map(|view| view.object.name.as_str())
             .collect();
         let opened = self.opened.as_mut().expect("a running pipeline is open");
@@ -190,7 +190,7 @@ impl Pipeline {
         let step = fill_step(FillFacts {
             has_unfilled: !opened.unfilled.is_empty(),
             has_input: !entry.sources.is_empty(),
-            are_stored: opened.unfilled.iter().all(|v| stored.contains(v.as_str())),
+            may_come_in_parts: !opened.unfilled.iter().any(|v| at_once.contains(v.as_str())),
             is_dirty,
             rows_max,
         });
@@ -228,11 +228,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_filled_in_parts_unless_a_planned_batch_or_a_sink_wants_them_whole() {
+    fn views_are_filled_in_parts_unless_a_planned_batch_or_a_view_wants_them_whole() {
         let facts = FillFacts {
             has_unfilled: true,
             has_input: false,
-            are_stored: true,
+            may_come_in_parts: true,
             is_dirty: false,
             rows_max: 7,
         };
@@ -245,6 +245,6 @@ mod tests {
         assert_eq!(with(|f| f.has_unfilled = false), FillStep::Nothing);
         assert_eq!(with(|f| f.is_dirty = true), FillStep::Clear);
         assert_eq!(with(|f| f.has_input = true), FillStep::Whole);
-        assert_eq!(with(|f| f.are_stored = false), FillStep::Whole);
+        assert_eq!(with(|f| f.may_come_in_parts = false), FillStep::Whole);
     }
 }

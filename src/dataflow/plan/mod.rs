@@ -38,7 +38,7 @@ use datafusion::physical_expr::expressions::Column;
 use self::event_time::EventTime;
 use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
 use super::distinct::Distinct;
-use super::join::{Join, JoinSpec};
+use super::join::{Join, JoinSpec, LeftRows};
 use super::not_in::{NotIn, NotInSpec};
 use super::operator::{BoxOperator, OperatorDescription};
 use super::recompute::{Recompute, RecomputeSpec};
@@ -299,6 +299,30 @@ impl ViewPlan {
             NodeKind::Input { relation, .. } => Some(relation.clone()),
             _ => None,
         }
+    }
+
+    /// The relations that it reads, in an order in which a history of them can be taken in, in parts:
+    /// what rows are joined with as they pass comes before these rows. `None`: a relation would have to
+    /// come before itself, so that all of it must come at once.
+    pub fn fill_order(&self) -> Option<Vec<String>> {
+        let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
+        let mut has_one_rank = true;
+        let mut open = vec![(self.root(), 0)];
+        while let Some((node, rank)) = open.pop() {
+            let PlanNode { kind, inputs, .. } = &self.nodes[node];
+            if let NodeKind::Input { relation, .. } = kind {
+                let known = ranks.entry(relation.clone()).or_insert(rank);
+                has_one_rank &= *known == rank;
+            }
+            let passes =
+                matches!(kind, NodeKind::Join(spec) if spec.left_rows == LeftRows::Passing);
+            for (port, input) in inputs.iter().enumerate() {
+                open.push((*input, rank + usize::from(passes && port == 1)));
+            }
+        }
+        let mut relations: Vec<String> = self.inputs.iter().map(|i| i.relation.clone()).collect();
+        relations.sort_by_key(|relation| std::cmp::Reverse(ranks.get(relation).copied()));
+        has_one_rank.then_some(relations)
     }
 
     /// What the root emits in a batch holds no row twice, so that it need not be consolidated:

@@ -371,7 +371,22 @@ pub async fn compare(database: &Database, views: &[(String, String)], what: &str
                 .await
                 .unwrap_or_else(|e| panic!("{what}: {select}: {e}")),
         );
-        assert_eq!(kept, batch, "{what}: {name} AS {select}");
+        let differing: Vec<_> = kept
+            .iter()
+            .filter(|(row, count)| batch.get(*row) != Some(count))
+            .chain(
+                batch
+                    .iter()
+                    .filter(|(row, count)| kept.get(*row) != Some(count)),
+            )
+            .take(10)
+            .collect();
+        assert!(
+            differing.is_empty(),
+            "{what}: {name} AS {select}\nhas {} rows and should have {}; these differ: {differing:?}",
+            kept.len(),
+            batch.len()
+        );
     }
 }
 
