@@ -168,6 +168,8 @@ impl Pipeline {
     /// Chooses the ranges of the next batch; `None`: there is no reason for one.
     async fn plan_batch(&mut self) -> Result<Option<OffsetEntry>> {
         let now_us = self.parts.clock.now_us();
+        let opened = self.opened.as_ref().expect("a running pipeline is open");
+        let only_fills = self.only_fills(opened);
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         // A clock that was set back brings no row back that `now()` has let go.
         let batch_at_us = now_us.max(opened.last_batch_at_us.unwrap_or(now_us));
@@ -175,11 +177,10 @@ impl Pipeline {
         let mut sources = BTreeMap::new();
         let written_bytes = opened.pace.written_bytes();
         let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes(), written_bytes);
-        let has_history = opened.has_history_to_fill();
         for slot in &opened.slots {
             let latest = match &self.hold {
                 // What views without state are filled with stands still meanwhile.
-                _ if has_history => None,
+                _ if only_fills => None,
                 Some(hold) => hold.targets.get(&slot.relation),
                 None => slot.latest.as_ref(),
             };

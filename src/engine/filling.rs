@@ -9,14 +9,14 @@
 //! all the while. Only the last one's commit knows the views: cut short, they are filled from the
 //! beginning. A batch that was planned before a view came is run as it was planned, and fills it whole.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
 use super::opening::{FillInput, Opened};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, ViewEntry};
 use crate::checkpoint::OffsetEntry;
 use crate::connectors::{SourceChunk, SourceRange};
 use crate::dataflow::change::ChangeBatch;
@@ -110,7 +110,10 @@ impl Filling {
             };
             let next = match rows {
                 Rows::Stored(rows) => rows.next().transpose()?.map(ChangeBatch::inserts),
-                Rows::Source(chunks) => chunks.next().await.transpose()?.map(|c| c.changes),
+                Rows::Source(chunks) => match chunks.next().await.transpose()? {
+                    Some(chunk) => Some(without_violating(opened, input, chunk.changes)?),
+                    None => None,
+                },
                 Rows::None => None,
             };
             match next {
@@ -118,6 +121,14 @@ impl Filling {
                 None => self.current = None,
             }
         }
+    }
+}
+
+fn without_violating(opened: &Opened, relation: &str, rows: ChangeBatch) -> Result<ChangeBatch> {
+    let slot = opened.slots.iter().find(|slot| slot.relation == relation);
+    match slot {
+        Some(slot) => slot.drop_violating(rows),
+        None => Ok(rows),
     }
 }
 
@@ -148,7 +159,7 @@ async fn open_input(input: &FillInput, opened: &Opened) -> Result<(String, Rows)
 
 impl Opened {
     /// There are rows that views without state have yet to take in.
-    pub(super) fn has_history_to_fill(&self) -> bool {
+    fn has_history_to_fill(&self) -> bool {
         self.fills.iter().any(|(_, input)| match input {
             FillInput::Stored { .. } => true,
             FillInput::Source { name } => {
@@ -165,16 +176,28 @@ pub(super) fn waits_for_whole(opened: &Opened, view: &str, is_partial: bool) -> 
 }
 
 impl Pipeline {
+    /// None of the views without state must be filled at once.
+    fn may_fill_in_parts(&self, opened: &Opened) -> bool {
+        let unfilled = |view: &&ViewEntry| opened.unfilled.contains(&view.object.name);
+        self.views
+            .iter()
+            .filter(unfilled)
+            .all(|view| view.may_fill_in_parts)
+    }
+
+    /// The next batch takes in nothing of the sources: it fills views in parts.
+    pub(super) fn only_fills(&self, opened: &Opened) -> bool {
+        opened.has_history_to_fill() && self.may_fill_in_parts(opened)
+    }
+
     /// What the batch of `entry` does for the views without state. Where that is to clear what is left
     /// of them, or to begin, the operators are made ready for it.
     pub(super) fn prepare_filling(&mut self, entry: &OffsetEntry) -> Result<FillStep> {
         let rows_max = self.rows_max();
-        let at_once: BTreeSet<&str> = self
-            .views
-            .iter()
-            .filter(|view| !view.may_fill_in_parts)
-            .map(|view| view.object.name.as_str())
-            .collect();
+        let may_come_in_parts = self
+            .opened
+            .as_ref()
+            .is_none_or(|opened| self.may_fill_in_parts(opened));
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let is_begun = opened.filling.is_some();
         let Some(dataflow) = opened.dataflow.as_mut().map(Mutex::get_mut) else {
@@ -190,7 +213,7 @@ impl Pipeline {
         let step = fill_step(FillFacts {
             has_unfilled: !opened.unfilled.is_empty(),
             has_input: !entry.sources.is_empty(),
-            may_come_in_parts: !opened.unfilled.iter().any(|v| at_once.contains(v.as_str())),
+            may_come_in_parts,
             is_dirty,
             rows_max,
         });

@@ -243,6 +243,27 @@ impl SourceSlot {
         Ok((chunk.with_rows(rows), counts))
     }
 
+    /// Rows of all columns from before a view came, without those that an expectation drops: they were
+    /// counted when they came.
+    pub fn drop_violating(&self, history: ChangeBatch) -> Result<ChangeBatch> {
+        let mut dropping = self
+            .expectations
+            .iter()
+            .filter(|expectation| expectation.on_violation == OnViolation::DropRow)
+            .peekable();
+        if dropping.peek().is_none() || history.is_empty() {
+            return Ok(history);
+        }
+        let mut keep = BooleanArray::from(vec![true; history.num_rows()]);
+        for expectation in dropping {
+            let value = expectation.condition.evaluate(history.rows())?;
+            let value = value.into_array(history.num_rows())?;
+            let passed = value.as_boolean().iter().map(|v| Some(v != Some(false)));
+            keep = compute::and(&keep, &passed.collect())?;
+        }
+        history.filter(&keep)
+    }
+
     fn apply_expectations(
         &self,
         chunk: ChangeBatch,

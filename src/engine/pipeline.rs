@@ -42,7 +42,7 @@ pub(super) struct ViewEntry {
     pub object: CatalogObject,
     /// What commits know it by.
     pub fingerprint: String,
-    /// Relations it reads, in the order in which a history of them fills it.
+    /// Relations it reads.
     pub inputs: Vec<String>,
     /// Such a history may come in parts.
     pub may_fill_in_parts: bool,
@@ -50,14 +50,11 @@ pub(super) struct ViewEntry {
 
 impl ViewEntry {
     pub fn new(object: CatalogObject, plan: &ViewPlan) -> Self {
-        let order = plan.fill_order();
-        // A sink over a query that keeps no rows gets them as they come, and must not get them twice.
-        let may_fill_in_parts = order.is_some() && plan.stored;
-        let all = || plan.inputs.iter().map(|i| i.relation.clone()).collect();
         Self {
             fingerprint: known_by(object.oid, &plan.fingerprint),
-            inputs: order.unwrap_or_else(all),
-            may_fill_in_parts,
+            inputs: plan.inputs.iter().map(|i| i.relation.clone()).collect(),
+            // A sink over a query that keeps no rows gets them as they come, and must not get them twice.
+            may_fill_in_parts: plan.stored && !plan.takes_history_at_once(),
             object,
         }
     }

@@ -146,3 +146,24 @@ fn a_replaced_view_is_read_as_it_was_until_it_is_whole() {
         );
     });
 }
+
+#[test]
+fn rows_that_an_expectation_dropped_do_not_come_back_with_a_later_view() {
+    run(async {
+        let server = Server::start();
+        server
+            .execute(
+                "CREATE STREAM e (id BIGINT, CONSTRAINT positive EXPECT (id > 0) ON VIOLATION DROP ROW);
+                 CREATE MATERIALIZED VIEW first WITH (pipeline = 'p') AS SELECT id FROM e;
+                 INSERT INTO e VALUES (1), (-1), (NULL); FLUSH;
+                 CREATE MATERIALIZED VIEW later WITH (pipeline = 'p') AS SELECT id FROM e; FLUSH",
+            )
+            .await;
+        for view in ["first", "later"] {
+            let ids = server
+                .rows(&format!("SELECT id FROM {view} ORDER BY id"))
+                .await;
+            assert_eq!(ids, [["1"], ["NULL"]], "{view}");
+        }
+    });
+}

@@ -301,28 +301,11 @@ impl ViewPlan {
         }
     }
 
-    /// The relations that it reads, in an order in which a history of them can be taken in, in parts:
-    /// what rows are joined with as they pass comes before these rows. `None`: a relation would have to
-    /// come before itself, so that all of it must come at once.
-    pub fn fill_order(&self) -> Option<Vec<String>> {
-        let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
-        let mut has_one_rank = true;
-        let mut open = vec![(self.root(), 0)];
-        while let Some((node, rank)) = open.pop() {
-            let PlanNode { kind, inputs, .. } = &self.nodes[node];
-            if let NodeKind::Input { relation, .. } = kind {
-                let known = ranks.entry(relation.clone()).or_insert(rank);
-                has_one_rank &= *known == rank;
-            }
-            let passes =
-                matches!(kind, NodeKind::Join(spec) if spec.left_rows == LeftRows::Passing);
-            for (port, input) in inputs.iter().enumerate() {
-                open.push((*input, rank + usize::from(passes && port == 1)));
-            }
-        }
-        let mut relations: Vec<String> = self.inputs.iter().map(|i| i.relation.clone()).collect();
-        relations.sort_by_key(|relation| std::cmp::Reverse(ranks.get(relation).copied()));
-        has_one_rank.then_some(relations)
+    /// A history must be taken in at once: rows are joined with others as they pass, and these must
+    /// have come.
+    pub fn takes_history_at_once(&self) -> bool {
+        let passes = |node: &PlanNode| matches!(&node.kind, NodeKind::Join(spec) if spec.left_rows == LeftRows::Passing);
+        self.nodes.iter().any(passes)
     }
 
     /// What the root emits in a batch holds no row twice, so that it need not be consolidated:
