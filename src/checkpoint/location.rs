@@ -18,7 +18,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::blob::{BlobStore, PutOutcome};
+use super::blob::{BlobStore, PutOutcome, get_or_why};
 use super::format::{
     CommitFile, Manifest, ManifestHead, OffsetFile, RunInfo, StateReference, Unreadable,
 };
@@ -452,10 +452,17 @@ impl Checkpoint {
     /// A manifest of the same batch is there: of an earlier run of the batch it goes, of a newer
     /// lease it fences us.
     async fn give_way(&self, path: &str) -> Result<()> {
-        let Some(current) = self.shared.store.get(path).await? else {
-            return Ok(());
+        let current = match get_or_why(&*self.shared.store, path).await? {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                // What has the file's name and is none, such as a folder, moves aside.
+                self.shared.lease.check().await?;
+                let label = archive_label(&self.shared.clock);
+                return self.shared.store.archive(&[path.to_owned()], &label).await;
+            }
         };
-        if let Ok(manifest) = Manifest::decode(&current.bytes)
+        if let Ok(manifest) = Manifest::decode(&current)
             && manifest.head.epoch > self.shared.lease.epoch()
         {
             return Err(self.shared.lease.fenced(None));

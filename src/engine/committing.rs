@@ -250,6 +250,11 @@ impl Pipeline {
     /// Waits until the commit that is on its way is durable, then shows the batch. Nothing happens
     /// if there is none.
     pub(super) async fn settle(&mut self) -> Result<()> {
+        if self.opened.is_none() {
+            // All that was open was let go of: what is on disk says what became of the batch.
+            self.abandon_commit().await;
+            return Ok(());
+        }
         let Some(committing) = self.committing.as_mut() else {
             return Ok(());
         };

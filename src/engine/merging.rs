@@ -286,7 +286,8 @@ impl Pipeline {
         let (Some(hold), Some(opened)) = (&self.hold, &self.opened) else {
             return false;
         };
-        let is_reached = opened.unfilled.is_empty()
+        let is_reached = opened.replay.is_empty()
+            && opened.unfilled.is_empty()
             && opened.unpersisted.is_empty()
             && opened.slots.iter().all(|slot| {
                 hold.targets.get(&slot.relation).is_none_or(|target| {

@@ -272,6 +272,7 @@ impl Pipeline {
                 self.let_go();
                 Phase::Opening
             }
+            Interrupted::Done(Ok(())) if self.opened.is_none() => Phase::Opening,
             Interrupted::Done(Ok(())) => Phase::Running,
             Interrupted::Done(Err(error)) => self.failed(error, true),
         }

@@ -179,7 +179,7 @@ fn a_crash_in_the_middle_of_a_merge_is_brought_to_its_end() {
             let created = client.batch_execute(MERGED).await;
             assert!(created.is_err(), "{point}: the point was never passed");
             tokio::time::sleep(Duration::from_millis(50)).await;
-            server.reap();
+            assert!(!server.is_alive(), "{point}: {created:?}");
             server.set_environment("TIDEMILL_CRASH_AT", None);
             server.restart();
             feed(&server, 3).await;

@@ -108,7 +108,8 @@ impl Survey {
             .collect()
     }
 
-    /// The files of the checkpoint as it was at `batch_id`, without `metadata`.
+    /// The files of the checkpoint as it was at `batch_id`, without `metadata` and without those that
+    /// are not sound.
     pub fn files_at(&self, batch_id: u64) -> Vec<String> {
         let kept: Vec<&CommitFile> = self
             .commits
@@ -123,9 +124,12 @@ impl Survey {
             .iter()
             .filter_map(|n| self.manifests.get(n)?.whole())
             .flat_map(|(manifest, _)| &manifest.runs)
+            .filter(|run| !self.damaged_runs.contains_key(&run.file))
             .map(|run| format!("state/{}", run.file))
             .collect();
-        files.extend(manifests.iter().map(|n| format!("state/{n}.manifest")));
+        let is_sound = |n: &&u64| self.manifests.get(*n).is_some_and(|m| m.whole().is_some());
+        let sound = manifests.iter().filter(is_sound);
+        files.extend(sound.map(|n| format!("state/{n}.manifest")));
         files.extend(
             kept.iter()
                 .map(|commit| format!("commits/{}", commit.entry.batch_id)),
@@ -133,10 +137,13 @@ impl Survey {
         files.extend(
             self.offsets
                 .range(..=batch_id)
+                .filter(|(_, entry)| entry.whole().is_some())
                 .map(|(n, _)| format!("offsets/{n}")),
         );
+        let sources = self.sources.iter();
+        let sources = sources.filter(|(_, entry)| entry.whole().is_some());
         let is_old = |path: &&String| source_batch(path) <= Some(batch_id);
-        files.extend(self.sources.keys().filter(is_old).cloned());
+        files.extend(sources.map(|(path, _)| path).filter(is_old).cloned());
         files.retain(|path| self.files.contains_key(path));
         files.into_iter().collect()
     }
