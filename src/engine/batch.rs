@@ -92,7 +92,7 @@ impl Pipeline {
 
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let checkpoint = Arc::clone(&opened.checkpoint);
-        let logged = if replayed {
+        self.logging = if replayed {
             None
         } else {
             let entry = entry.clone();
@@ -105,10 +105,11 @@ impl Pipeline {
         watch.lap(|p| &mut p.wal_commit);
 
         let computed = self.compute(&entry, &mut watch).await;
-        if let Some(logged) = logged {
-            let logged = logged
+        if let Some(logging) = &mut self.logging {
+            let logged = logging
                 .await
                 .map_err(|e| Error::internal(format!("writing the offset log ended: {e}")));
+            self.logging = None;
             if let Err(e) = logged.and_then(|written| written) {
                 // The range is not fixed: the next try plans anew.
                 self.undo_batch();

@@ -88,6 +88,12 @@ impl Pipeline {
 
     /// Lets go of everything; with `archive` the checkpoint is moved aside and the local state deleted.
     pub(super) async fn end(&mut self, archive: bool) -> Result<()> {
+        if archive {
+            // What lands after the archiving would be taken for a damaged checkpoint of the next
+            // pipeline of this name.
+            let writes = self.finish_writes();
+            tokio::time::timeout(STORE_PATIENCE, writes).await.ok();
+        }
         self.abandon_commit().await;
         self.let_go();
         let was_open = self.closing.is_some();
@@ -108,6 +114,16 @@ impl Pipeline {
             .join("pipelines")
             .join(super::opening::file_name(&self.shared.name));
         StateStore::destroy(&dir)
+    }
+
+    /// Waits for what is on its way to the location; what comes of it does not matter any more.
+    async fn finish_writes(&mut self) {
+        if let Some(logging) = self.logging.take() {
+            logging.await.ok();
+        }
+        if let Some(committing) = self.committing.take() {
+            committing.finish().await;
+        }
     }
 
     /// Moves the checkpoint of a pipeline that never opened out of the way, so that its name can be

@@ -50,6 +50,13 @@ pub(super) struct Committing {
     taken: (u64, u64),
 }
 
+impl Committing {
+    /// Waits until it is written or has failed.
+    pub async fn finish(self) {
+        self.task.await.ok();
+    }
+}
+
 /// The changes of committed batches that the checkpoint's state does not have yet: the offset log
 /// gives them again after a restart.
 #[derive(Default)]

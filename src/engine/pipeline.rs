@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
 
 use super::batch::BatchOutcome;
 use super::committing::Committing;
@@ -120,6 +121,8 @@ pub(super) struct Pipeline {
     pub switching: BTreeMap<String, ViewReader>,
     /// The last batch's commit, while it is being written.
     pub committing: Option<Committing>,
+    /// The last batch's offsets, while they are being written.
+    pub logging: Option<JoinHandle<Result<()>>>,
     pub run_id: uuid::Uuid,
     pub restarts: u64,
     pub status: &'static str,
@@ -167,6 +170,7 @@ impl Pipeline {
             state: None,
             switching: BTreeMap::new(),
             committing: None,
+            logging: None,
             run_id: uuid::Uuid::new_v4(),
             restarts: 0,
             status: "starting",
