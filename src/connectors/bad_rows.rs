@@ -11,9 +11,7 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::settings::Settings;
 use super::telling::Names;
-use super::{
-    Backlog, Notice, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef,
-};
+use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef};
 use crate::error::{Error, Result, sqlstate};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +85,8 @@ impl Source for BadRowPolicy {
         self.source.schema()
     }
 
-    async fn check_position(&self, position: &SourceOffset) -> Result<()> {
-        self.source.check_position(position).await
+    fn inner(&self) -> Option<&dyn Source> {
+        Some(&*self.source)
     }
 
     async fn initial_offset(&self) -> Result<SourceOffset> {
@@ -134,14 +132,6 @@ impl Source for BadRowPolicy {
 
     async fn wait_for_data(&self, from: &SourceOffset) {
         self.source.wait_for_data(from).await;
-    }
-
-    fn take_notices(&self) -> Vec<Notice> {
-        self.source.take_notices()
-    }
-
-    fn is_append_only(&self) -> bool {
-        self.source.is_append_only()
     }
 }
 

@@ -165,10 +165,19 @@ pub trait Source: Send + Sync {
     /// Schema of the rows it gives.
     fn schema(&self) -> SchemaRef;
 
+    /// The source that this one only changes the answers of; what it does not answer itself is that
+    /// one's to answer.
+    fn inner(&self) -> Option<&dyn Source> {
+        None
+    }
+
     /// Whether a position up to which a pipeline has read can still be one of this source, asked
     /// when the pipeline opens. `Damaged` where the source went back behind it.
-    async fn check_position(&self, _position: &SourceOffset) -> Result<()> {
-        Ok(())
+    async fn check_position(&self, position: &SourceOffset) -> Result<()> {
+        match self.inner() {
+            Some(inner) => inner.check_position(position).await,
+            None => Ok(()),
+        }
     }
 
     /// Where a new pipeline starts; asked once, then fixed in the offset log.
@@ -176,7 +185,10 @@ pub trait Source: Send + Sync {
 
     /// Where a pipeline that begins anew starts. A source with a [`SourceLog`] writes what the position
     /// stands for as the entry of `batch_id`.
-    async fn position_at(&self, _batch_id: u64, at: &StartAt) -> Result<SourceOffset> {
+    async fn position_at(&self, batch_id: u64, at: &StartAt) -> Result<SourceOffset> {
+        if let Some(inner) = self.inner() {
+            return inner.position_at(batch_id, at).await;
+        }
         match at {
             StartAt::Earliest => self.initial_offset().await,
             StartAt::Latest => self.latest_offset().await,
@@ -196,24 +208,33 @@ pub trait Source: Send + Sync {
 
     /// What was taken in up to a position, to be compared with what another pipeline took in;
     /// `None`: the position itself tells it.
-    async fn taken_in(&self, _position: &SourceOffset) -> Result<Option<u64>> {
-        Ok(None)
+    async fn taken_in(&self, position: &SourceOffset) -> Result<Option<u64>> {
+        match self.inner() {
+            Some(inner) => inner.taken_in(position).await,
+            None => Ok(None),
+        }
     }
 
     /// Goes on from where another pipeline's source of the same stream stands, whose log is `theirs`.
     /// A source with a [`SourceLog`] writes what the position stands for as the entry of `batch_id`.
     async fn take_over(
         &self,
-        _batch_id: u64,
+        batch_id: u64,
         position: &SourceOffset,
-        _theirs: &dyn SourceLog,
+        theirs: &dyn SourceLog,
     ) -> Result<SourceOffset> {
-        Ok(position.clone())
+        match self.inner() {
+            Some(inner) => inner.take_over(batch_id, position, theirs).await,
+            None => Ok(position.clone()),
+        }
     }
 
     /// Whether a range that was read once can still be read whole; an error that says what is gone.
     async fn check_range(&self, range: &SourceRange) -> Result<()> {
-        self.check_position(&range.end).await
+        match self.inner() {
+            Some(inner) => inner.check_range(range).await,
+            None => self.check_position(&range.end).await,
+        }
     }
 
     /// The position after everything that is there now. An error of kind `Transient` means the
@@ -249,7 +270,7 @@ pub trait Source: Send + Sync {
     /// What happened to the source since this was last asked, such as records that are lost or
     /// files that changed after they were read; each is given once.
     fn take_notices(&self) -> Vec<Notice> {
-        Vec::new()
+        self.inner().map_or_else(Vec::new, Source::take_notices)
     }
 
     /// Resolves when something new may be there; the engine also polls. Cancel-safe.
@@ -257,7 +278,7 @@ pub trait Source: Send + Sync {
 
     /// Changes are inserts only.
     fn is_append_only(&self) -> bool {
-        true
+        self.inner().is_none_or(Source::is_append_only)
     }
 }
 

@@ -13,7 +13,7 @@ CREATE STREAM own_a (k TEXT, v BIGINT);
 CREATE STREAM own_b (k TEXT, w BIGINT);
 CREATE TABLE t (k TEXT PRIMARY KEY, w BIGINT);
 CREATE STREAM f (k TEXT, x BIGINT) WITH (connector = 'files', location = 'in', format = 'csv');
-CREATE STREAM fb (k TEXT, y BIGINT) WITH (connector = 'files', location = 'in_b', format = 'csv');
+CREATE STREAM fb (k TEXT, y BIGINT) WITH (connector = 'files', location = 'in_b', format = 'csv', on_bad_row = 'drop');
 CREATE MATERIALIZED VIEW a WITH (trigger = '10 milliseconds') AS
   SELECT k, count(*) AS n, sum(v) AS v FROM (SELECT k, v FROM s UNION ALL SELECT k, v FROM own_a UNION ALL SELECT k, x FROM f) GROUP BY k;
 CREATE MATERIALIZED VIEW b WITH (trigger = '15 milliseconds', checkpoint_interval = '1 hour') AS

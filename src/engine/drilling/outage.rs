@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::BoxStream;
 
 use crate::connectors::{
-    Backlog, Notice, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef,
+    Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange, SourceRef,
 };
 use crate::error::{Error, Result, sqlstate};
 
@@ -49,6 +49,10 @@ impl Source for Outage {
 
     fn schema(&self) -> SchemaRef {
         self.source.schema()
+    }
+
+    fn inner(&self) -> Option<&dyn Source> {
+        Some(&*self.source)
     }
 
     async fn check_position(&self, position: &SourceOffset) -> Result<()> {
@@ -97,15 +101,7 @@ impl Source for Outage {
         self.source.acknowledge(batch_id, offset).await
     }
 
-    fn take_notices(&self) -> Vec<Notice> {
-        self.source.take_notices()
-    }
-
     async fn wait_for_data(&self, from: &SourceOffset) {
         self.source.wait_for_data(from).await;
-    }
-
-    fn is_append_only(&self) -> bool {
-        self.source.is_append_only()
     }
 }
