@@ -177,6 +177,7 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
     for (index, action) in actions.iter().enumerate() {
         if let Err(error) = follow(&parts, action).await {
             take_back(&parts, &actions, index, &before).await;
+            finish_merges(&parts, &actions[index + 1..]).await;
             return Err(error);
         }
     }
@@ -195,6 +196,18 @@ fn merged_together(actions: &[Action]) -> BTreeMap<String, Vec<String>> {
         }
     }
     groups
+}
+
+/// The definitions say that pipelines are merged, whatever else of the transaction did not work: those
+/// that stand held for it must not stand for ever.
+async fn finish_merges(parts: &Arc<DatabaseParts>, actions: &[Action]) {
+    for action in actions {
+        if let Action::MergePipelines { into, from } = action
+            && let Err(error) = follow(parts, action).await
+        {
+            tracing::error!(%into, %from, %error, "could not merge pipelines");
+        }
+    }
 }
 
 /// A relation whose rows a transaction changes must not have been dropped by another one.
