@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::planning;
 use crate::error::Result;
-use crate::sql::rewrite::display_name;
+use crate::sql::rewrite::{display_name, using};
 
 /// Puts USING in the place of every NATURAL whose relations are known.
 pub(super) async fn as_using(state: &SessionState, statement: &mut Statement) -> Result<()> {
@@ -150,7 +150,7 @@ impl VisitorMut for Replacer {
             }
             if let (Some(Some(constraint)), Some(place)) = (
                 self.0.pop_front(),
-                constraint_of_mut(&mut join.join_operator),
+                using::constraint_of(&mut join.join_operator),
             ) {
                 *place = constraint;
             }
@@ -160,19 +160,6 @@ impl VisitorMut for Replacer {
 }
 
 fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> {
-    match operator {
-        JoinOperator::Join(c)
-        | JoinOperator::Inner(c)
-        | JoinOperator::Left(c)
-        | JoinOperator::LeftOuter(c)
-        | JoinOperator::Right(c)
-        | JoinOperator::RightOuter(c)
-        | JoinOperator::FullOuter(c) => Some(c),
-        _ => None,
-    }
-}
-
-fn constraint_of_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
     match operator {
         JoinOperator::Join(c)
         | JoinOperator::Inner(c)

@@ -32,7 +32,7 @@ mod postgres;
 mod rows;
 mod sets;
 mod trees;
-mod using;
+pub(crate) mod using;
 mod windows;
 
 use std::ops::ControlFlow;

@@ -262,7 +262,8 @@ fn side_of(operator: &JoinOperator) -> Option<(Side, &JoinConstraint)> {
     })
 }
 
-fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+/// The condition of a join that may have USING or NATURAL.
+pub(crate) fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
     match operator {
         JoinOperator::Join(c)
         | JoinOperator::Inner(c)
