@@ -2,13 +2,16 @@
 //!
 //! In `b <> 1 AND a / (b - 1) > 0` the quotient of a row with `b = 1` is never asked for.
 //! Vectorised evaluation computes it all the same, so when that fails the right side is computed
-//! again on the rows that the left side leaves open; without an error nothing is done twice.
+//! again on the rows that the left side leaves open; without an error nothing is done twice. Where the
+//! right side calls functions and the left side decides many rows, only the others are computed.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{AsArray, BooleanArray, RecordBatch};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions,
+};
 use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
@@ -16,9 +19,11 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, Column, IsNotNullExpr, IsNullExpr, Literal, NotExpr,
+    BinaryExpr, CaseExpr, Column, IsNotNullExpr, IsNullExpr, Literal, NotExpr,
 };
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
@@ -35,7 +40,7 @@ pub fn guarded(
             matches!(binary.op(), Operator::And | Operator::Or) && may_fail(binary.right())
         });
         Ok(if is_guard {
-            Transformed::yes(Arc::new(Guard { condition: node }) as Arc<dyn PhysicalExpr>)
+            Transformed::yes(Arc::new(Guard::new(node)) as Arc<dyn PhysicalExpr>)
         } else {
             Transformed::no(node)
         })
@@ -62,6 +67,13 @@ fn may_fail(expression: &Arc<dyn PhysicalExpr>) -> bool {
         }
     };
     !is_safe || expression.children().into_iter().any(may_fail)
+}
+
+/// Some part of it works on every row by itself.
+fn is_costly(expression: &Arc<dyn PhysicalExpr>) -> bool {
+    expression.is::<ScalarFunctionExpr>()
+        || expression.is::<CaseExpr>()
+        || expression.children().into_iter().any(is_costly)
 }
 
 /// Makes the conditions of filters and projections guard; the last rule, since it hides what
@@ -126,43 +138,53 @@ impl PhysicalOptimizerRule for GuardConditions {
 struct Guard {
     /// A [`BinaryExpr`] of AND or OR.
     condition: Arc<dyn PhysicalExpr>,
+    /// The right side costs more than to pick the rows that it is asked for.
+    is_right_costly: bool,
 }
 
 impl Guard {
+    fn new(condition: Arc<dyn PhysicalExpr>) -> Self {
+        let binary = condition.downcast_ref::<BinaryExpr>();
+        Self {
+            is_right_costly: binary.is_some_and(|binary| is_costly(binary.right())),
+            condition,
+        }
+    }
+
     fn binary(&self) -> &BinaryExpr {
         self.condition
             .downcast_ref::<BinaryExpr>()
             .expect("a guard is made of AND or OR")
     }
 
-    /// The left side first, then the right side of the rows that it leaves open.
-    fn evaluate_in_order(&self, batch: &RecordBatch) -> PlanResult<ColumnarValue> {
-        let binary = self.binary();
-        let is_and = *binary.op() == Operator::And;
-        let rows = batch.num_rows();
-        let left = binary.left().evaluate(batch)?.into_array(rows)?;
-        let left = left.as_boolean();
-        let is_open: BooleanArray = left.iter().map(|v| Some(v != Some(!is_and))).collect();
-        let open = compute::filter_record_batch(batch, &is_open)?;
-        let right = binary
-            .right()
-            .evaluate(&open)?
-            .into_array(open.num_rows())?;
+    /// The right side of the rows that the left side leaves open, in their places.
+    fn right_of_open(&self, batch: &RecordBatch, left: &BooleanArray) -> PlanResult<ArrayRef> {
+        let right = self.binary().right();
+        let is_open: BooleanArray = left.iter().map(|v| Some(self.leaves_open(v))).collect();
+        let open_rows = is_open.true_count();
+        let needed = collect_columns(right);
+        let columns = batch.columns().iter().enumerate().map(|(index, column)| {
+            match needed.iter().any(|needed| needed.index() == index) {
+                true => Ok(compute::filter(column, &is_open)?),
+                // Nobody looks at it.
+                false => Ok(column.slice(0, open_rows)),
+            }
+        });
+        let columns = columns.collect::<PlanResult<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(open_rows));
+        let open = RecordBatch::try_new_with_options(batch.schema(), columns, &options)?;
+        let right = right.evaluate(&open)?.into_array(open_rows)?;
         let mut right = right.as_boolean().iter();
-        let whole: BooleanArray = left
-            .iter()
-            .map(|left| {
-                if left == Some(!is_and) {
-                    return left;
-                }
-                match (left, right.next().flatten()) {
-                    (Some(_), right) => right,
-                    // NULL, unless the right side decides.
-                    (None, right) => right.filter(|right| *right != is_and),
-                }
-            })
-            .collect();
-        Ok(ColumnarValue::Array(Arc::new(whole)))
+        let whole = is_open.values().iter().map(|is_open| match is_open {
+            true => right.next().flatten(),
+            false => None,
+        });
+        Ok(Arc::new(whole.collect::<BooleanArray>()))
+    }
+
+    /// A row of which the left side is `left` hangs on the right side.
+    fn leaves_open(&self, left: Option<bool>) -> bool {
+        left != Some(*self.binary().op() == Operator::Or)
     }
 }
 
@@ -176,11 +198,35 @@ impl PhysicalExpr for Guard {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> PlanResult<ColumnarValue> {
-        match self.condition.evaluate(batch).map_err(Error::from) {
-            Ok(value) => Ok(value),
-            Err(error) if error.is_of_value() => self.evaluate_in_order(batch),
-            Err(error) => Err(error.into()),
+        let (rows, binary) = (batch.num_rows(), self.binary());
+        let left = binary.left().evaluate(batch)?.into_array(rows)?;
+        let left = left.as_boolean();
+        let open_rows = left.iter().filter(|left| self.leaves_open(*left)).count();
+        if open_rows == 0 {
+            return Ok(ColumnarValue::Array(Arc::new(left.clone())));
         }
+        let is_spared = match self.is_right_costly {
+            true => open_rows * 4 < rows * 3,
+            false => open_rows * 5 < rows,
+        };
+        let right = match is_spared {
+            true => self.right_of_open(batch, left)?,
+            false => {
+                let whole = binary.right().evaluate(batch);
+                match whole.and_then(|right| right.into_array(rows)) {
+                    Ok(right) => right,
+                    Err(error) => match Error::from(error) {
+                        error if error.is_of_value() => self.right_of_open(batch, left)?,
+                        error => return Err(error.into()),
+                    },
+                }
+            }
+        };
+        let whole = match binary.op() {
+            Operator::And => compute::and_kleene(left, right.as_boolean())?,
+            _ => compute::or_kleene(left, right.as_boolean())?,
+        };
+        Ok(ColumnarValue::Array(Arc::new(whole)))
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
@@ -193,7 +239,7 @@ impl PhysicalExpr for Guard {
     ) -> PlanResult<Arc<dyn PhysicalExpr>> {
         let condition = Arc::clone(&children[0]);
         Ok(match condition.downcast_ref::<BinaryExpr>() {
-            Some(_) => Arc::new(Self { condition }),
+            Some(_) => Arc::new(Self::new(condition)),
             None => condition,
         })
     }
@@ -257,5 +303,30 @@ mod tests {
         assert_eq!(and, (true, vec![f, t, None, f, f]));
         let or = test(compare(column(), Operator::Eq, 0), Operator::Or);
         assert_eq!(or, (true, vec![t, t, None, f, f]));
+    }
+
+    #[test]
+    fn what_is_computed_of_some_rows_is_the_same() {
+        let fields = ["l", "r"].map(|name| Field::new(name, DataType::Boolean, true));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let values = [Some(true), Some(false), None];
+        let left: BooleanArray = (0..9).map(|i| values[i / 3]).collect();
+        let right: BooleanArray = (0..9).map(|i| values[i % 3]).collect();
+        let rows = RecordBatch::try_new(schema.clone(), vec![Arc::new(left), Arc::new(right)]);
+        let rows = rows.unwrap();
+        for op in [Operator::And, Operator::Or] {
+            let sides = ["l", "r"].map(|name| col(name, &schema).unwrap());
+            let [left, right] = sides;
+            let condition = binary(left, op, right, &schema).unwrap();
+            let values = |expression: &dyn PhysicalExpr| {
+                let value = expression.evaluate(&rows).unwrap().into_array(9).unwrap();
+                value.as_boolean().iter().collect::<Vec<_>>()
+            };
+            let guard = Guard {
+                is_right_costly: true,
+                condition: condition.clone(),
+            };
+            assert_eq!(values(&guard), values(condition.as_ref()), "{op}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use regex::{CaptureLocations, Regex, RegexBuilder};
 
 use super::plain::Type;
-use super::{arrays, no_function, result, udf};
+use super::{no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -97,9 +97,35 @@ fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
     Ok((regex, all))
 }
 
+/// An argument: a text for every row, or one for all.
+struct Texts {
+    array: StringArray,
+    is_constant: bool,
+}
+
+impl Texts {
+    fn new(argument: &ColumnarValue) -> DataFusionResult<Self> {
+        let array = match argument {
+            ColumnarValue::Array(array) => array.as_string().clone(),
+            // A pattern copied for every row costs more than to match it.
+            ColumnarValue::Scalar(scalar) => scalar.to_array()?.as_string().clone(),
+        };
+        Ok(Self {
+            array,
+            is_constant: matches!(argument, ColumnarValue::Scalar(_)),
+        })
+    }
+
+    fn get(&self, row: usize) -> Option<&str> {
+        let row = if self.is_constant { 0 } else { row };
+        self.array.is_valid(row).then(|| self.array.value(row))
+    }
+}
+
 /// Texts, patterns and flags of a batch; each pattern is compiled once.
 struct Rows<'a> {
-    columns: Vec<&'a StringArray>,
+    columns: &'a [Texts],
+    count: usize,
     /// Places in `compiled`.
     known: HashMap<(&'a str, &'a str), usize>,
     compiled: Vec<Pattern>,
@@ -115,9 +141,10 @@ struct Pattern {
 }
 
 impl<'a> Rows<'a> {
-    fn new(columns: &'a [ArrayRef]) -> Self {
+    fn new(columns: &'a [Texts], count: usize) -> Self {
         Self {
-            columns: columns.iter().map(|c| c.as_string()).collect(),
+            columns,
+            count,
             known: HashMap::new(),
             compiled: Vec::new(),
         }
@@ -137,27 +164,29 @@ impl<'a> Rows<'a> {
 
     /// Gives `each` what every row says, `None` where an argument is NULL.
     fn visit(&mut self, mut each: impl FnMut(Option<(&'a str, &mut Pattern)>)) -> Result<()> {
-        let columns = self.columns.clone();
-        let [texts, patterns, flags @ ..] = columns.as_slice() else {
+        let [texts, patterns, flags @ ..] = self.columns else {
             return Err(Error::internal(
                 "a regular expression has a text and a pattern",
             ));
         };
+        let is_same = [patterns].into_iter().chain(flags).all(|a| a.is_constant);
         // Most often all rows have one pattern, and comparing costs less than hashing.
         let mut last: Option<((&str, &str), usize)> = None;
-        for row in 0..texts.len() {
-            if columns.iter().any(|column| column.is_null(row)) {
+        for row in 0..self.count {
+            let flags = flags.first().map_or(Some(""), |flags| flags.get(row));
+            let (Some(text), Some(pattern), Some(flags)) =
+                (texts.get(row), patterns.get(row), flags)
+            else {
                 each(None);
                 continue;
-            }
-            let flags = flags.first().map_or("", |flags| flags.value(row));
-            let key = (patterns.value(row), flags);
+            };
+            let key = (pattern, flags);
             let place = match last {
-                Some((known, place)) if known == key => place,
+                Some((known, place)) if is_same || known == key => place,
                 _ => self.pattern(key)?,
             };
             last = Some((key, place));
-            each(Some((texts.value(row), &mut self.compiled[place])));
+            each(Some((text, &mut self.compiled[place])));
         }
         Ok(())
     }
@@ -263,8 +292,14 @@ impl ScalarUDFImpl for RegexFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        let (columns, constant) = arrays(&args)?;
-        result(self.evaluate(&mut Rows::new(&columns))?, constant)
+        let columns: Vec<Texts> = args
+            .args
+            .iter()
+            .map(Texts::new)
+            .collect::<DataFusionResult<_>>()?;
+        let is_constant = columns.iter().all(|column| column.is_constant);
+        let count = if is_constant { 1 } else { args.number_rows };
+        result(self.evaluate(&mut Rows::new(&columns, count))?, is_constant)
     }
 }
 
@@ -289,7 +324,10 @@ mod tests {
 
     #[test]
     fn every_row_has_its_own_pattern() {
-        let column = |texts: [Option<&str>; 4]| Arc::new(StringArray::from(texts.to_vec())) as _;
+        let column = |texts: [Option<&str>; 4]| Texts {
+            array: StringArray::from(texts.to_vec()),
+            is_constant: false,
+        };
         let columns = [
             column([Some("foobar"), Some("foobar"), None, Some("x")]),
             column([Some("o(.)"), Some("a."), Some("a"), Some("y")]),
@@ -297,11 +335,38 @@ mod tests {
         let evaluate = |which| {
             let signature = Signature::user_defined(Volatility::Immutable);
             let function = RegexFunction { which, signature };
-            function.evaluate(&mut Rows::new(&columns)).unwrap()
+            function.evaluate(&mut Rows::new(&columns, 4)).unwrap()
         };
         let parts = StringArray::from(vec![Some("o"), Some("ar"), None, None]);
         assert_eq!(evaluate(Which::Part).as_string::<i32>(), &parts);
         let found = StringArray::from(vec![Some("oo"), Some("ar"), None, None]);
         assert_eq!(evaluate(Which::Found).as_string::<i32>(), &found);
+    }
+
+    #[test]
+    fn a_constant_pattern_is_that_of_all_rows() {
+        let texts = StringArray::from(vec![Some("foobar"), None, Some("x")]);
+        let evaluate = |pattern: Option<&str>| {
+            let signature = Signature::user_defined(Volatility::Immutable);
+            let which = Which::Part;
+            let function = RegexFunction { which, signature };
+            let pattern = Texts {
+                array: StringArray::from(vec![pattern]),
+                is_constant: true,
+            };
+            let array = texts.clone();
+            let columns = [
+                Texts {
+                    array,
+                    is_constant: false,
+                },
+                pattern,
+            ];
+            let found = function.evaluate(&mut Rows::new(&columns, 3)).unwrap();
+            found.as_string::<i32>().clone()
+        };
+        let parts = StringArray::from(vec![Some("o"), None, None]);
+        assert_eq!(evaluate(Some("o(.)")), parts);
+        assert_eq!(evaluate(None).null_count(), 3);
     }
 }
