@@ -64,7 +64,7 @@ pub(crate) use opening::file_name;
 use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 pub use planning::row_policy;
-use planning::{ViewRegistry, plan_object, unknown};
+use planning::{ViewRegistry, know_views, plan_object, unknown};
 pub(crate) use planning::{sink_query, versioned_name};
 pub use read::{ReadContext, ReadOrder};
 use receivers::Receivers;
@@ -198,7 +198,7 @@ impl Engine {
         pipeline: (&str, &PipelineDefinition),
         plan: &LogicalPlan,
     ) -> Result<()> {
-        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
+        let planned = self.planned(object, plan, None).await?;
         let (name, definition) = pipeline;
         match self.pipeline(name) {
             Some(shared) => {
@@ -229,7 +229,7 @@ impl Engine {
         pipeline: &str,
         plan: &LogicalPlan,
     ) -> Result<()> {
-        let planned = plan_object(&self.inner.parts, &self.inner.registry, object, plan)?;
+        let planned = self.planned(object, plan, None).await?;
         let shared = self
             .pipeline(pipeline)
             .ok_or_else(|| unknown(&object.name))?;
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     /// The plan of a view's operators, as it would run; `definitions` instead of the committed ones.
-    pub fn planned(
+    pub async fn planned(
         &self,
         object: &CatalogObject,
         plan: &LogicalPlan,
@@ -268,6 +268,7 @@ impl Engine {
         if let Some(definitions) = definitions {
             parts.definitions = definitions;
         }
+        know_views(&self.inner.parts, &self.inner.registry).await;
         plan_object(&parts, &self.inner.registry, object, plan)
     }
 
@@ -291,8 +292,8 @@ impl Engine {
 
     /// Checks that a plan can run as a view and describes its operators, without starting it:
     /// columns operator, detail, mode, state, retention (all text).
-    pub fn explain(&self, object: &CatalogObject, plan: &LogicalPlan) -> Result<RecordBatch> {
-        let rows = self.planned(object, plan, None)?.explain();
+    pub async fn explain(&self, object: &CatalogObject, plan: &LogicalPlan) -> Result<RecordBatch> {
+        let rows = self.planned(object, plan, None).await?.explain();
         let column = |f: &dyn Fn(&crate::dataflow::plan::ExplainRow) -> Option<String>| {
             Arc::new(rows.iter().map(f).collect::<StringArray>()) as _
         };

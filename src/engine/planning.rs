@@ -40,6 +40,10 @@ impl ViewRegistry {
         self.views.write().remove(name);
     }
 
+    fn contains(&self, name: &str) -> bool {
+        self.views.read().contains_key(name)
+    }
+
     fn get(&self, name: &str) -> Option<InputProperties> {
         self.views.read().get(name).cloned()
     }
@@ -49,6 +53,35 @@ impl ViewRegistry {
 /// name of a dropped view's leftovers.
 pub(super) fn state_name(object: &CatalogObject) -> String {
     format!("{}#{}", object.name, object.oid)
+}
+
+/// Plans the views that are not known yet, for others that are planned over them: a pipeline plans
+/// its own when it opens, which takes time after a start, and may fail. What cannot be planned stays
+/// unknown, and its pipeline says why.
+pub(super) async fn know_views(parts: &EngineParts, registry: &ViewRegistry) {
+    let objects = parts.definitions.objects();
+    let mut unknown: Vec<(&CatalogObject, &str)> = objects
+        .iter()
+        .filter_map(|object| match &object.definition {
+            Definition::MaterializedView(view) => Some((object, view.query.as_str())),
+            _ => None,
+        })
+        .filter(|(object, _)| !registry.contains(&object.name))
+        .collect();
+    // A view may read one that was created after it, since it may have been replaced.
+    let mut left = usize::MAX;
+    while !unknown.is_empty() && unknown.len() < left {
+        left = unknown.len();
+        let mut still_unknown = Vec::new();
+        for (object, query) in unknown {
+            let bound = parts.binder.bind(query, &object.kept_names()).await;
+            match bound.and_then(|bound| plan_object(parts, registry, object, &bound)) {
+                Ok(plan) => registry.insert(&object.name, &plan),
+                Err(_) => still_unknown.push((object, query)),
+            }
+        }
+        unknown = still_unknown;
+    }
 }
 
 /// Plans a view's (or an unstored sink query's) bound plan.

@@ -227,7 +227,7 @@ impl Session {
         let snapshot = self.definitions();
         let object = snapshot.require(ObjectKind::MaterializedView, name)?;
         let plan = self.bind_stored_view(object).await?;
-        let operators = self.parts.engine().explain(object, &plan)?;
+        let operators = self.parts.engine().explain(object, &plan).await?;
         if !analyze {
             return Ok(one_batch(operators, "EXPLAIN", false));
         }

@@ -79,7 +79,11 @@ impl Session {
         let state = self.planning_state();
         let bound = binding::bind_text(&state, &text, &reader.kept_names()).await?;
         let seen: Arc<dyn Definitions> = Arc::new(Seen(snapshot));
-        let planned = self.parts.engine().planned(reader, &bound, Some(seen))?;
+        let planned = self
+            .parts
+            .engine()
+            .planned(reader, &bound, Some(seen))
+            .await?;
         Ok(Some(planned))
     }
 

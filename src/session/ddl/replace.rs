@@ -124,7 +124,8 @@ impl Session {
         let plan = self
             .parts
             .engine()
-            .planned(&renewed, &bound.plan, Some(seen))?;
+            .planned(&renewed, &bound.plan, Some(seen))
+            .await?;
         let is_same_shape = renewed.columns() == old.columns()
             && view.emit == create.emit
             && view.options == own_part(&create.options);
@@ -234,7 +235,10 @@ impl Session {
                 let object = self.defined_view(create, query, &bound, &chosen.name);
                 let seen = Arc::new(Seen(self.definitions()));
                 let engine = self.parts.engine();
-                (engine.planned(&object, &bound.plan, Some(seen))?, false)
+                (
+                    engine.planned(&object, &bound.plan, Some(seen)).await?,
+                    false,
+                )
             }
         };
         let mut rows = Vec::new();

@@ -135,7 +135,7 @@ impl Session {
                 .await?;
             return Ok(done(TAG));
         }
-        self.stage_materialized_view(create, query, bound)?;
+        self.stage_materialized_view(create, query, bound).await?;
         Ok(done(TAG))
     }
 
@@ -176,7 +176,7 @@ impl Session {
         object
     }
 
-    fn stage_materialized_view(
+    async fn stage_materialized_view(
         &mut self,
         create: &CreateMaterializedView,
         query: String,
@@ -189,7 +189,11 @@ impl Session {
         // creates the engine learns at the commit, and then it says so there.
         let committed = self.parts.catalog.snapshot();
         if self.reads_only(&committed, &object) {
-            let planned = self.parts.engine().planned(&object, &bound.plan, None)?;
+            let planned = self
+                .parts
+                .engine()
+                .planned(&object, &bound.plan, None)
+                .await?;
             self.tell_of_unbounded_state(&create.name, &planned);
         }
         self.merge_pipelines(&create.name, &chosen)?;
