@@ -199,6 +199,27 @@ impl Bag {
         Ok(self.settled.clone())
     }
 
+    /// As [`Self::settle`] where the rows added are known to be new, each by itself: nothing is read.
+    pub fn settle_new(&mut self, snapshot: &StateSnapshot) -> Result<Arc<SettledRows>> {
+        assert!(self.settled.is_empty(), "a bag settles once per batch");
+        let pending = std::mem::take(&mut self.pending);
+        let weights = std::mem::take(&mut self.pending_weights);
+        let mut settled = SettledRows::default();
+        for index in pending.sorted_indices() {
+            settled.push(pending.get(index as usize), 0, weights[index as usize]);
+        }
+        if cfg!(debug_assertions) {
+            let count = settled.len();
+            let repeats = (1..count).any(|index| settled.key(index - 1) == settled.key(index));
+            let known = self.weights_of(snapshot, &settled.keys)?;
+            if repeats || known.iter().any(|weight| *weight != 0) {
+                return Err(Error::internal("a row that was to be new is there"));
+            }
+        }
+        self.settled = Arc::new(settled);
+        Ok(self.settled.clone())
+    }
+
     /// Replaces what the settled batch does to some keys, such as rows that need not be kept after
     /// all.
     pub fn amend(&mut self, amendments: &SettledRows) {
@@ -325,7 +346,10 @@ impl Bag {
                 writer.delete(settled.key(index));
             } else {
                 encode_weight(new, &mut value);
-                writer.put(settled.key(index), &value);
+                match settled.old_weight(index) {
+                    0 => writer.put_new(settled.key(index), &value),
+                    _ => writer.put(settled.key(index), &value),
+                }
             }
         }
         let updated = entries as u64 - removed;

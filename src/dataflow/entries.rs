@@ -7,14 +7,14 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::state::{Run, RunBuilder, RunRoom, RunSizes, TableId};
+use crate::state::{EntryKind, Run, RunBuilder, RunRoom, RunSizes, TableId};
 
 /// Entries of one table in ascending key order, keys without the table prefix.
 #[derive(Debug, Default)]
 pub struct Entries {
     bytes: Vec<u8>,
-    /// End of key and end of value in `bytes`, and whether the entry is a value.
-    ends: Vec<(usize, usize, bool)>,
+    /// End of key and end of value in `bytes`, and what the entry says.
+    ends: Vec<(usize, usize, EntryKind)>,
 }
 
 impl Entries {
@@ -42,24 +42,26 @@ impl Entries {
     /// Appends a deletion whose key `write_key` appends.
     pub fn delete_with(&mut self, write_key: impl FnOnce(&mut Vec<u8>)) {
         write_key(&mut self.bytes);
-        self.ends.push((self.bytes.len(), self.bytes.len(), false));
+        let end = self.bytes.len();
+        self.ends.push((end, end, EntryKind::Tombstone));
     }
 
-    /// Appends an entry whose value `write` appends.
-    pub fn put(&mut self, key: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        self.put_with(|out| out.extend_from_slice(key), write);
+    /// Appends a value that `write` appends.
+    pub fn put(&mut self, kind: EntryKind, key: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.put_with(kind, |out| out.extend_from_slice(key), write);
     }
 
-    /// Appends an entry whose key and value are appended by functions.
+    /// Appends a value whose key and itself are appended by functions.
     pub fn put_with(
         &mut self,
+        kind: EntryKind,
         write_key: impl FnOnce(&mut Vec<u8>),
         write_value: impl FnOnce(&mut Vec<u8>),
     ) {
         write_key(&mut self.bytes);
         let key_end = self.bytes.len();
         write_value(&mut self.bytes);
-        self.ends.push((key_end, self.bytes.len(), true));
+        self.ends.push((key_end, self.bytes.len(), kind));
     }
 
     fn start(&self, index: usize) -> usize {
@@ -103,8 +105,13 @@ impl Entries {
 
     /// Value of an entry; `None`: deleted.
     pub fn value(&self, index: usize) -> Option<&[u8]> {
-        let (key_end, value_end, is_value) = self.ends[index];
-        is_value.then(|| &self.bytes[key_end..value_end])
+        let (kind, value) = self.says(index);
+        (kind != EntryKind::Tombstone).then_some(value)
+    }
+
+    fn says(&self, index: usize) -> (EntryKind, &[u8]) {
+        let (key_end, value_end, kind) = self.ends[index];
+        (kind, &self.bytes[key_end..value_end])
     }
 }
 
@@ -126,21 +133,25 @@ impl RunWriter {
         }
     }
 
-    /// Appends an entry; `None`: a deletion. Keys come without the table prefix.
-    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+    fn push(&mut self, kind: EntryKind, key: &[u8], value: &[u8]) {
         self.key.truncate(8);
         self.key.extend_from_slice(key);
-        self.builder.push(&self.key, value);
+        self.builder.push_as(kind, &self.key, value);
     }
 
-    /// Appends a value.
+    /// Appends a value. Keys come without the table prefix.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.push(key, Some(value));
+        self.push(EntryKind::Value, key, value);
+    }
+
+    /// Appends a value of a key that was not there.
+    pub fn put_new(&mut self, key: &[u8], value: &[u8]) {
+        self.push(EntryKind::NewValue, key, value);
     }
 
     /// Appends a deletion.
     pub fn delete(&mut self, key: &[u8]) {
-        self.push(key, None);
+        self.push(EntryKind::Tombstone, key, &[]);
     }
 
     /// The run.
@@ -205,7 +216,8 @@ fn merge_ranges(table: TableId, parts: &[(&Entries, Range<usize>)], room: &mut R
             .then_with(|| a.2.key(a.1.start).cmp(b.2.key(b.1.start)))
     }) {
         let (leading, range, part) = &mut heads[smallest];
-        room.push(prefix, part.key(range.start), part.value(range.start));
+        let (kind, value) = part.says(range.start);
+        room.push(prefix, kind, part.key(range.start), value);
         range.start += 1;
         if range.start == range.end {
             heads.swap_remove(smallest);
@@ -240,7 +252,9 @@ mod tests {
                 if key % 7 == 3 {
                     part.delete(&bytes);
                 } else {
-                    part.put(&bytes, |value| value.extend_from_slice(&key.to_le_bytes()));
+                    part.put(EntryKind::Value, &bytes, |value| {
+                        value.extend_from_slice(&key.to_le_bytes())
+                    });
                 }
                 expected.push((bytes, (key % 7 != 3).then(|| key.to_le_bytes().to_vec())));
             }

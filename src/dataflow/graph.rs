@@ -74,9 +74,9 @@ struct View {
     codec: RowCodec,
     /// See [`ViewPlan::emits_consolidated`].
     emits_consolidated: bool,
-    /// `None`: the view only feeds a sink, or its rows are an aggregate's groups.
+    /// `None`: the view only feeds a sink, or its rows are in the state of an operator.
     storage: Option<ViewStorage>,
-    /// Its rows are an aggregate's groups, so that its changes need not be made for itself.
+    /// Its rows are in the state of an operator, so that its changes need not be made for itself.
     is_groups: bool,
     /// Nobody takes its changes in this batch.
     quiet: bool,
@@ -177,8 +177,8 @@ impl Dataflow {
             .collect()
     }
 
-    /// Before a batch: the views whose changes someone outside takes. A view whose rows are an
-    /// aggregate's groups, and that no other view reads, makes no changes if it is not among them;
+    /// Before a batch: the views whose changes someone outside takes. A view whose rows are in the
+    /// state of an operator, and that no other view reads, makes no changes if it is not among them;
     /// its `view_changes` are then missing from the batch's result. Returns these views.
     pub fn choose_quiet(&mut self, is_taken: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let read: BTreeSet<String> = self
@@ -194,7 +194,7 @@ impl Dataflow {
             if view.quiet {
                 quiet.insert(name.clone());
             }
-            let groups = view.plan.outermost_aggregate();
+            let groups = view.plan.outermost_groups();
             for (index, node) in view.nodes.iter_mut().enumerate() {
                 let is_groups = groups == Some(index);
                 node.operator.set_quiet(view.quiet && is_groups);

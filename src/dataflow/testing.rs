@@ -28,7 +28,7 @@ use crate::catalog::definition::EmitMode;
 use crate::error::Result;
 use crate::sql::context::{ContextOptions, new_session_context};
 use crate::sql::statement::Statement;
-use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions};
+use crate::state::{MemoryBudget, Run, StateStore, StateStoreOptions, WantedKeys};
 
 /// A small generator of reproducible numbers (splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
 pub struct Random(u64);
@@ -382,8 +382,20 @@ impl Harness {
                     show(&self.rows(name))
                 );
             }
+            let stored = multiset(&codec, &self.stored_rows(&view.plan));
+            assert!(stored == expected, "what is stored of {name}: {}", view.sql);
             self.register(name);
         }
+    }
+
+    /// What a reader of a view finds.
+    fn stored_rows(&self, plan: &ViewPlan) -> Vec<RecordBatch> {
+        let projection: Vec<usize> = (0..plan.schema.fields().len()).collect();
+        let (snapshot, contents) = (self.store.snapshot(), plan.contents().unwrap());
+        let name = &plan.state_name;
+        let all = &WantedKeys::All;
+        let rows = contents.read(&snapshot, name, &plan.schema, all, &projection, 3);
+        rows.unwrap().collect::<Result<_>>().unwrap()
     }
 
     fn register(&self, name: &str) {

@@ -21,7 +21,7 @@ use rocksdb::{
 };
 use uuid::Uuid;
 
-use super::run::{MergeHeads, PREFIX_BYTES};
+use super::run::{EntryKind, MergeHeads, PREFIX_BYTES, overwriting};
 use super::{MemoryBudget, Run, TableId};
 use crate::error::{Error, Result, sqlstate};
 
@@ -235,15 +235,16 @@ impl ColdFiles {
             writer: None,
         };
         let mut heads = MergeHeads::new(newest_first);
-        while let Some((age, range)) = heads.next_stretch() {
-            let run = newest_first[age];
-            for index in range {
+        while let Some(stretch) = heads.next_stretch() {
+            let run = newest_first[stretch.age];
+            let is_over = |oldest| overwriting(EntryKind::Tombstone, oldest).is_none();
+            let leaves_nothing = !self.has_older || stretch.overwrites.is_some_and(is_over);
+            for index in stretch.range {
                 let key = run.key(index);
                 match run.value(index) {
                     Some(value) => output.put(key, value)?,
-                    None if self.has_older && self.tier.database.key_may_exist(key) => {
-                        output.delete(key)?;
-                    }
+                    // Asking the database whether it has the key costs more than the tombstone.
+                    None if !leaves_nothing => output.delete(key)?,
                     None => {}
                 }
             }

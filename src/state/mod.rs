@@ -29,7 +29,7 @@ mod tier;
 
 pub use key_range::{KeyRange, WantedEntries, WantedKeys};
 pub use memory::MemoryBudget;
-pub use run::{Run, RunBuilder};
+pub use run::{EntryKind, Run, RunBuilder};
 pub use run_room::{RunRoom, RunSizes};
 pub use snapshot::{StateScan, StateSnapshot};
 pub use store::{BaseLoader, StateStore, StateStoreOptions, StateStoreStats};

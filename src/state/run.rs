@@ -4,6 +4,11 @@
 //! building, merging and scanning a run touches memory in order and allocates per run, never per
 //! entry. A run may also *drop tables*: it then hides every older entry of those tables, which is
 //! how the state of a dropped view goes away, in the checkpoint as in the store.
+//!
+//! A writer that knows that a key was not there says so. Where such a value and its deletion meet in a
+//! merge, both are gone: else every row that comes and goes while it is in memory would leave a
+//! trace for the cold tier. Only a run in memory knows this; one that was read from a file does not,
+//! since a cold tier may be anywhere between the batches that were merged into it.
 //! The file form is in `run_file`. Deliberately absent: compression (values are short) and any
 //! index beyond the offsets; a look-up of sorted keys gallops.
 
@@ -15,6 +20,28 @@ use super::TableId;
 /// Length of the table prefix of every key.
 pub(super) const PREFIX_BYTES: usize = 8;
 
+/// What an entry says of its key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EntryKind {
+    /// It has this value.
+    #[default]
+    Value,
+    /// It has this value, and before this entry it was not there.
+    NewValue,
+    /// It is deleted.
+    Tombstone,
+}
+
+impl EntryKind {
+    /// The kind of a value, by whether its key was there before.
+    pub fn of_value(was_there: bool) -> Self {
+        match was_there {
+            true => Self::Value,
+            false => Self::NewValue,
+        }
+    }
+}
+
 /// Entries sorted by key; keys unique; `None` value = deleted. Cheap to share behind `Arc`.
 #[derive(Debug, Default)]
 pub struct Run {
@@ -23,7 +50,7 @@ pub struct Run {
     pub(super) keys: Vec<u8>,
     pub(super) value_offsets: Vec<u64>,
     pub(super) values: Vec<u8>,
-    pub(super) tombstones: Vec<bool>,
+    pub(super) kinds: Vec<EntryKind>,
     /// Ascending tables whose older entries this run hides.
     pub(super) dropped_tables: Vec<TableId>,
 }
@@ -49,6 +76,14 @@ impl RunBuilder {
 
     /// Appends an entry; `key` (with its table prefix) must be greater than the last one.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.push_as(EntryKind::Value, key, value),
+            None => self.push_as(EntryKind::Tombstone, key, &[]),
+        }
+    }
+
+    /// As [`Self::push`], by kind; a tombstone's value is empty.
+    pub fn push_as(&mut self, kind: EntryKind, key: &[u8], value: &[u8]) {
         debug_assert!(key.len() >= PREFIX_BYTES, "a key begins with its table");
         debug_assert!(
             self.run.is_empty() || self.run.key(self.run.len() - 1) < key,
@@ -58,9 +93,9 @@ impl RunBuilder {
         run.begin_offsets();
         run.keys.extend_from_slice(key);
         run.key_offsets.push(run.keys.len() as u64);
-        run.values.extend_from_slice(value.unwrap_or_default());
+        run.values.extend_from_slice(value);
         run.value_offsets.push(run.values.len() as u64);
-        run.tombstones.push(value.is_none());
+        run.kinds.push(kind);
     }
 
     /// The finished run.
@@ -73,7 +108,7 @@ impl RunBuilder {
 impl Run {
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.tombstones.len()
+        self.kinds.len()
     }
 
     /// No entries (it may still drop tables: see [`Self::changes_nothing`]).
@@ -98,7 +133,7 @@ impl Run {
 
     /// Value `index`; `None` for a tombstone.
     pub fn value(&self, index: usize) -> Option<&[u8]> {
-        (!self.tombstones[index]).then(|| {
+        (self.kinds[index] != EntryKind::Tombstone).then(|| {
             &self.values[self.value_offsets[index] as usize..self.value_offsets[index + 1] as usize]
         })
     }
@@ -179,12 +214,23 @@ impl Run {
             newest_first.iter().map(|run| run.values.len()).sum(),
         );
         let mut heads = MergeHeads::new(newest_first);
-        while let Some((age, range)) = heads.next_stretch() {
-            let run = newest_first[age];
-            if drop_tombstones {
-                merged.append_live(run, range);
-            } else {
-                merged.append_range(run, range);
+        while let Some(stretch) = heads.next_stretch() {
+            let run = newest_first[stretch.age];
+            match stretch.overwrites {
+                None if drop_tombstones => merged.append_live(run, stretch.range),
+                None => merged.append_range(run, stretch.range),
+                Some(oldest) => {
+                    let kind = overwriting(run.kinds[stretch.range.start], oldest);
+                    let Some(kind) =
+                        kind.filter(|kind| !(drop_tombstones && *kind == EntryKind::Tombstone))
+                    else {
+                        continue;
+                    };
+                    merged.append_range(run, stretch.range);
+                    if let Some(last) = merged.kinds.last_mut() {
+                        *last = kind;
+                    }
+                }
             }
         }
         if !drop_tombstones {
@@ -222,7 +268,7 @@ impl Run {
     fn reserve(&mut self, entries: usize, key_bytes: usize, value_bytes: usize) {
         self.key_offsets.reserve(entries + 1);
         self.value_offsets.reserve(entries + 1);
-        self.tombstones.reserve(entries);
+        self.kinds.reserve(entries);
         self.keys.reserve(key_bytes);
         self.values.reserve(value_bytes);
     }
@@ -237,7 +283,7 @@ impl Run {
             self.values.shrink_to_fit();
             self.key_offsets.shrink_to_fit();
             self.value_offsets.shrink_to_fit();
-            self.tombstones.shrink_to_fit();
+            self.kinds.shrink_to_fit();
         }
     }
 
@@ -257,14 +303,14 @@ impl Run {
             (&other.value_offsets, &other.values),
             &range,
         );
-        self.tombstones.extend_from_slice(&other.tombstones[range]);
+        self.kinds.extend_from_slice(&other.kinds[range]);
     }
 
     /// As [`Self::append_range`] without the tombstones.
     fn append_live(&mut self, other: &Run, range: Range<usize>) {
         let mut start = range.start;
         for index in range.clone() {
-            if other.tombstones[index] {
+            if other.kinds[index] == EntryKind::Tombstone {
                 self.append_range(other, start..index);
                 start = index + 1;
             }
@@ -322,6 +368,27 @@ pub(super) struct MergeHeads<'a> {
     heads: Vec<Head<'a>>,
     /// Tables dropped by runs newer than run `age`, per run.
     hidden_tables: Vec<Vec<TableId>>,
+}
+
+/// Entries of one run that stand in a merge.
+pub(super) struct Stretch {
+    /// Of the run.
+    pub(super) age: usize,
+    /// The entries.
+    pub(super) range: Range<usize>,
+    /// It is one entry, and older runs have some of the same key: the kind of the oldest.
+    pub(super) overwrites: Option<EntryKind>,
+}
+
+/// What becomes of an entry in a merge with older ones of its key, of which the `oldest` says
+/// whether there can be any before them. `None`: nothing, the key came and went.
+pub(super) fn overwriting(newest: EntryKind, oldest: EntryKind) -> Option<EntryKind> {
+    match (newest, oldest) {
+        (EntryKind::Tombstone, EntryKind::NewValue) => None,
+        (EntryKind::Tombstone, _) => Some(EntryKind::Tombstone),
+        (_, EntryKind::NewValue) => Some(EntryKind::NewValue),
+        _ => Some(EntryKind::Value),
+    }
 }
 
 /// The next entry of a run.
@@ -395,8 +462,8 @@ impl<'a> MergeHeads<'a> {
         }
     }
 
-    /// The next stretch of entries that stand: the run's age and its indices.
-    pub(super) fn next_stretch(&mut self) -> Option<(usize, Range<usize>)> {
+    /// The next stretch of entries that stand.
+    pub(super) fn next_stretch(&mut self) -> Option<Stretch> {
         let mut first = 0;
         for index in 1..self.heads.len() {
             // Of equal keys the newest stands, and it is met first.
@@ -409,12 +476,25 @@ impl<'a> MergeHeads<'a> {
             .get(first)
             .map(|head| (head.age, head.position))?;
         // Older entries of the same key lose; those before `first` are greater.
+        let mut overwrites = None;
         let mut index = first + 1;
         while index < self.heads.len() {
-            let is_same = self.heads[index].compare(&self.heads[first]).is_eq();
+            let other = &self.heads[index];
+            let is_same = other.compare(&self.heads[first]).is_eq();
+            if is_same {
+                overwrites = Some(self.runs[other.age].kinds[other.position]);
+            }
             if !is_same || self.move_on(index, self.heads[index].position + 1) {
                 index += 1;
             }
+        }
+        if overwrites.is_some() {
+            self.move_on(first, start + 1);
+            return Some(Stretch {
+                age,
+                range: start..start + 1,
+                overwrites,
+            });
         }
         let run = self.runs[age];
         let others = (0..self.heads.len()).filter(|&index| index != first);
@@ -434,7 +514,11 @@ impl<'a> MergeHeads<'a> {
             end = hidden;
         }
         self.move_on(first, end);
-        Some((age, start..end))
+        Some(Stretch {
+            age,
+            range: start..end,
+            overwrites: None,
+        })
     }
 
     /// Start of the first hidden table within `start..end` of run `age`.

@@ -1,7 +1,7 @@
 //! Filling one run from several threads: each writes the entries of its key range in place, so that
 //! no part is copied into the whole afterwards. What must be known before is how much each writes.
 
-use super::run::{PREFIX_BYTES, Run};
+use super::run::{EntryKind, PREFIX_BYTES, Run};
 
 /// What a part of a run holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,23 +21,22 @@ pub struct RunRoom<'a> {
     key_offsets: &'a mut [u64],
     values: &'a mut [u8],
     value_offsets: &'a mut [u64],
-    tombstones: &'a mut [bool],
+    kinds: &'a mut [EntryKind],
     /// Where the next key and the next value begin in the run.
     next: (u64, u64),
     filled: RunSizes,
 }
 
 impl RunRoom<'_> {
-    /// Writes the next entry; its key must be greater than the last one.
-    pub fn push(&mut self, table: [u8; PREFIX_BYTES], key: &[u8], value: Option<&[u8]>) {
+    /// Writes the next entry; its key must be greater than the last one. A tombstone's value is empty.
+    pub fn push(&mut self, table: [u8; PREFIX_BYTES], kind: EntryKind, key: &[u8], value: &[u8]) {
         let filled = &mut self.filled;
         let end = filled.key_bytes + PREFIX_BYTES + key.len();
         let to = &mut self.keys[filled.key_bytes..end];
         to[..PREFIX_BYTES].copy_from_slice(&table);
         to[PREFIX_BYTES..].copy_from_slice(key);
         filled.key_bytes = end;
-        self.tombstones[filled.entries] = value.is_none();
-        let value = value.unwrap_or_default();
+        self.kinds[filled.entries] = kind;
         let end = filled.value_bytes + value.len();
         self.values[filled.value_bytes..end].copy_from_slice(value);
         filled.value_bytes = end;
@@ -61,7 +60,7 @@ impl Run {
             keys: vec![0; sum(|s| s.key_bytes)],
             value_offsets: vec![0; entries + 1],
             values: vec![0; sum(|s| s.value_bytes)],
-            tombstones: vec![false; entries],
+            kinds: vec![EntryKind::default(); entries],
             dropped_tables: Vec::new(),
         };
         let mut next = (0, 0);
@@ -69,7 +68,7 @@ impl Run {
         let mut key_offsets = &mut run.key_offsets[1..];
         let mut values = run.values.as_mut_slice();
         let mut value_offsets = &mut run.value_offsets[1..];
-        let mut tombstones = run.tombstones.as_mut_slice();
+        let mut kinds = run.kinds.as_mut_slice();
         let mut rooms = Vec::with_capacity(sizes.len());
         for size in sizes {
             rooms.push(RunRoom {
@@ -77,7 +76,7 @@ impl Run {
                 key_offsets: split_off(&mut key_offsets, size.entries),
                 values: split_off(&mut values, size.value_bytes),
                 value_offsets: split_off(&mut value_offsets, size.entries),
-                tombstones: split_off(&mut tombstones, size.entries),
+                kinds: split_off(&mut kinds, size.entries),
                 next,
                 filled: RunSizes::default(),
             });

@@ -465,3 +465,57 @@ fn history_store_scans_both_ways_and_deletes_ranges() {
     assert_eq!(store.get(&[b'm', 5]).unwrap(), None);
     assert!(store.scan(b"z", b"a", false, 9).unwrap().is_empty());
 }
+
+#[test]
+fn what_came_and_went_in_memory_leaves_no_trace() {
+    for seed in 1..100 {
+        let mut random = Random(seed * 0x51ed_270b);
+        // What lies below the runs, and what stands after each of them.
+        let older: BTreeMap<Vec<u8>, u64> = (0..10)
+            .map(|n| (full_key(TABLES[0], &[n]), u64::from(n)))
+            .collect();
+        let mut model = older.clone();
+        let mut runs: Vec<Run> = Vec::new();
+        for batch in 0..6 {
+            let mut builder = RunBuilder::new();
+            for n in 0..20 {
+                let key = full_key(TABLES[0], &[n]);
+                match random.below(4) {
+                    0 if model.remove(&key).is_some() => {
+                        builder.push_as(EntryKind::Tombstone, &key, &[]);
+                    }
+                    1 => {
+                        let was_there = model.insert(key.clone(), batch).is_some();
+                        let kind = EntryKind::of_value(was_there);
+                        builder.push_as(kind, &key, &batch.to_le_bytes());
+                    }
+                    _ => {}
+                }
+            }
+            runs.insert(0, builder.finish());
+        }
+        // Merged at once or in two steps, over what lies below.
+        let at_once = Run::merge(&runs.iter().collect::<Vec<_>>(), false);
+        let cut = 1 + random.below(4) as usize;
+        let halves = [&runs[..cut], &runs[cut..]]
+            .map(|half| Run::merge(&half.iter().collect::<Vec<_>>(), false));
+        let in_steps = Run::merge(&[&halves[0], &halves[1]], false);
+        for merged in [at_once, in_steps] {
+            let mut shown = older.clone();
+            for index in 0..merged.len() {
+                let key = merged.key(index).to_vec();
+                match merged.value(index) {
+                    Some(value) => {
+                        let value = u64::from_le_bytes(value.try_into().unwrap());
+                        shown.insert(key, value);
+                    }
+                    None => {
+                        let below = shown.remove(&key);
+                        assert!(below.is_some(), "seed {seed}: a trace of {key:?}");
+                    }
+                }
+            }
+            assert_eq!(shown, model, "seed {seed}");
+        }
+    }
+}

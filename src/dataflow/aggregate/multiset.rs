@@ -15,7 +15,7 @@ use super::plan::{MultisetKind, MultisetPlan};
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
 use crate::error::{Error, Result};
-use crate::state::{StateScan, StateSnapshot};
+use crate::state::{EntryKind, StateScan, StateSnapshot};
 
 /// Rows given to an accumulator at once.
 const CHUNK_ROWS: usize = 8192;
@@ -77,7 +77,10 @@ pub fn apply(
     for (change, key) in changed.iter().zip(&keys) {
         match change.after {
             0 => entries.delete(key),
-            after => entries.put(key, |out| write_signed(after.into(), out)),
+            after => {
+                let kind = EntryKind::of_value(change.before != 0);
+                entries.put(kind, key, |out| write_signed(after.into(), out));
+            }
         }
         growth += i64::from(change.after != 0) - i64::from(change.before != 0);
     }

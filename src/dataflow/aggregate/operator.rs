@@ -24,7 +24,7 @@ use crate::dataflow::operator::{
 use crate::dataflow::row_errors::{FailedRows, OnRowError, RowErrors, evaluate_each};
 use crate::dataflow::single_entry;
 use crate::error::{Error, Result};
-use crate::state::{MemoryBudget, Run, StateSnapshot, TableId};
+use crate::state::{EntryKind, MemoryBudget, Run, StateSnapshot, TableId};
 
 /// Rows below which handing work to other threads costs more than it saves.
 const PARALLEL_ROWS_MIN: usize = 8192;
@@ -330,7 +330,9 @@ impl AggregateOperator {
             let rows = self.state_rows.unwrap_or(0) + growth;
             self.state_rows = Some(rows);
             let mut entries = Entries::default();
-            entries.put(b"", |value| write_signed(rows.into(), value));
+            entries.put(EntryKind::Value, b"", |value| {
+                write_signed(rows.into(), value)
+            });
             tables.push((self.statistics_table, vec![entries]));
         }
         self.statistics.state_rows = self.state_rows.unwrap_or(0).max(0) as u64;
@@ -598,7 +600,7 @@ fn entries_of_ends(output: &ShardOutput) -> Entries {
         key.extend_from_slice(&sortable_bytes(*end));
         key.extend_from_slice(group);
         if *is_new {
-            entries.put(&key, |_| ());
+            entries.put(EntryKind::NewValue, &key, |_| ());
         } else {
             entries.delete(&key);
         }

@@ -27,7 +27,7 @@ use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
 use crate::error::{Error, Result};
-use crate::state::StateSnapshot;
+use crate::state::{EntryKind, StateSnapshot};
 
 const UNTOUCHED: u32 = u32::MAX;
 
@@ -441,7 +441,8 @@ impl Shard {
             // What is whole has the groups that are as they were too, touched or not.
             if is && (is_changed || whole) {
                 result.as_before_rows += u64::from(!is_changed);
-                entries.put_with(write_key, |value| {
+                let kind = EntryKind::of_value(was);
+                entries.put_with(kind, write_key, |value| {
                     write_signed(self.rows[index].into(), value);
                     self.columns
                         .iter()

@@ -42,7 +42,7 @@ impl View {
             });
         }
         let contents = plan.contents()?;
-        let is_groups = matches!(contents, ViewContents::Groups(_));
+        let is_groups = !matches!(contents, ViewContents::Stored(_));
         let storage = match contents {
             ViewContents::Stored(layout) if plan.stored => Some(ViewStorage::new(
                 &plan.state_name,
@@ -191,9 +191,9 @@ impl View {
         Ok(runs)
     }
 
-    /// Rows of the changes that the view's aggregate did not make.
+    /// Rows of the changes that the operator which holds the view's rows did not make.
     pub(super) fn unmade_rows(&self) -> u64 {
-        let groups = self.plan.outermost_aggregate();
+        let groups = self.plan.outermost_groups();
         groups.map_or(0, |index| {
             self.nodes[index].operator.statistics().output_rows
         })

@@ -141,7 +141,9 @@ impl Join {
             if going.weights.is_empty() {
                 continue;
             }
-            let rows = self.sides[port].codec.decode(going.rows.iter())?;
+            let side = &self.sides[port];
+            let rows = going.rows.iter().map(|kept| side.row_of(kept));
+            let rows = side.codec.decode(rows)?;
             let rows = self.alone_batch(port, &rows, going.matched)?;
             self.emit(rows, going.weights, context, out)?;
         }

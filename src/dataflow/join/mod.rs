@@ -14,10 +14,13 @@
 //! themselves. Whether a row has a match follows from counts: without a further condition the sum
 //! of the other side's weights by key, with one a count for every row. A key with a NULL never
 //! matches (unless NULL is to equal NULL, as in INTERSECT), so such a row is never kept.
+//! What comes in of an append-only side is never there already, so that its weight is not looked up; where
+//! rows may be equal, each is kept under a number of its own ([`numbers`]).
 //! A cross join is a join with a key of no columns. Where the condition bounds the distance of two
 //! event times, the watermark frees what can match nothing any more ([`time`]).
 
 mod alone;
+mod numbers;
 mod pairs;
 mod time;
 
@@ -29,8 +32,9 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::JoinType;
 use datafusion::physical_expr::PhysicalExpr;
 
+use self::numbers::{NUMBER_BYTES, RowNumbers};
 pub use self::time::SideTime;
-use super::bag::{Bag, drain_all};
+use super::bag::{Bag, SettledRows, drain_all};
 use super::batch_numbers::BatchNumbers;
 use super::change::ChangeBatch;
 use super::keyed::encode_key;
@@ -57,6 +61,8 @@ pub struct JoinSpec {
     pub condition: Option<Arc<dyn PhysicalExpr>>,
     /// What becomes of left rows.
     pub left_rows: LeftRows,
+    /// What is known of the rows of either side.
+    pub side_rows: [SideRows; 2],
     /// Event times of both sides, when the condition bounds their distance.
     pub times: Option<[SideTime; 2]>,
     /// Left and right rows.
@@ -65,6 +71,17 @@ pub struct JoinSpec {
     pub pair_schema: SchemaRef,
     /// Output rows.
     pub schema: SchemaRef,
+}
+
+/// Whether a row that comes in can be there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SideRows {
+    /// It can, or be taken back: its weight is read.
+    Any,
+    /// Rows are never taken back, but may be equal: each gets a number, and is new with it.
+    Repeating,
+    /// Rows are never taken back, and no two are equal: each is new.
+    Distinct,
 }
 
 /// What becomes of left rows once they are joined.
@@ -122,7 +139,11 @@ impl Alone {
 
 struct Side {
     codec: RowCodec,
-    /// key and row -> weight
+    /// Numbers of rows that may be equal.
+    numbers: Option<RowNumbers>,
+    /// Every row that comes in is new.
+    are_new: bool,
+    /// key and row, with its number if it has one -> weight
     rows: Bag,
     alone: Alone,
     /// key -> sum of weights: whether the other side's rows of the key have a match. Kept when
@@ -136,6 +157,25 @@ struct Side {
 }
 
 impl Side {
+    /// The row of what is kept.
+    fn row_of<'a>(&self, kept: &'a [u8]) -> &'a [u8] {
+        match &self.numbers {
+            Some(_) => &kept[..kept.len() - NUMBER_BYTES],
+            None => kept,
+        }
+    }
+
+    fn settle(&mut self, context: &BatchContext) -> Result<Arc<SettledRows>> {
+        let snapshot = &context.snapshot;
+        if let Some(totals) = &mut self.totals {
+            totals.settle(snapshot)?;
+        }
+        match self.are_new {
+            true => self.rows.settle_new(snapshot),
+            false => self.rows.settle(snapshot),
+        }
+    }
+
     /// Leaves nothing of the batch for the state.
     fn forget(&mut self) {
         self.rows.reset();
@@ -164,8 +204,12 @@ impl Join {
         let side = |index: usize, word: &str| -> Result<Side> {
             let bag = |part: &str| Bag::new(&format!("{name}/{word}{part}"));
             let other_alone = alone[1 - index] != Alone::Never;
+            let rows = spec.side_rows[index];
             Ok(Side {
                 codec: RowCodec::new(spec.inputs[index].clone())?,
+                numbers: (rows == SideRows::Repeating)
+                    .then(|| RowNumbers::new(&format!("{name}/{word}/number"))),
+                are_new: rows != SideRows::Any,
                 rows: bag(""),
                 alone: alone[index],
                 totals: (other_alone && !conditional).then(|| bag("/totals")),
@@ -238,15 +282,20 @@ impl Operator for Join {
             Some(times) => Some(Side::times(times[port], &change)?),
             None => None,
         };
-        let mut key = Vec::new();
+        let (mut key, mut kept) = (Vec::new(), Vec::new());
         for (index, never) in never_matches.iter().enumerate() {
             if *never {
                 continue;
             }
             encode_key(keys.row(index), &mut key);
             let weight = change.weight(index);
-            side.rows.add(&key, rows.row(index), weight);
-            side.note_time(times.as_ref(), index, weight, (&key, rows.row(index)));
+            kept.clear();
+            kept.extend_from_slice(rows.row(index));
+            if let Some(numbers) = &mut side.numbers {
+                kept.extend_from_slice(&numbers.next(&context.snapshot)?);
+            }
+            side.rows.add(&key, &kept, weight);
+            side.note_time(times.as_ref(), index, weight, (&key, &kept));
             if let Some(totals) = &mut side.totals {
                 totals.add(&key, &[], weight);
             }
@@ -260,16 +309,8 @@ impl Operator for Join {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
-        let snapshot = &context.snapshot;
-        let changed = [
-            self.sides[0].rows.settle(snapshot)?,
-            self.sides[1].rows.settle(snapshot)?,
-        ];
-        for side in &mut self.sides {
-            if let Some(totals) = &mut side.totals {
-                totals.settle(snapshot)?;
-            }
-        }
+        let [left, right] = &mut self.sides;
+        let changed = [left.settle(context)?, right.settle(context)?];
         if self.emits_pairs || self.spec.condition.is_some() {
             self.join_changes(0, &changed, context, out)?;
             if self.spec.left_rows == LeftRows::Kept {
@@ -294,7 +335,11 @@ impl Operator for Join {
     }
 
     fn drain_state(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
-        drain_all(self.bags(), &context.snapshot)
+        let numbers = self.sides.iter_mut().flat_map(|side| &mut side.numbers);
+        let mut runs: Vec<_> = numbers.filter_map(RowNumbers::drain).collect();
+        runs.extend(drain_all(self.bags(), &context.snapshot)?);
+        runs.sort_by_key(|(table, _)| *table);
+        Ok(runs)
     }
 
     fn tables(&self) -> Vec<TableId> {
@@ -306,11 +351,15 @@ impl Operator for Join {
                 side.dues.as_ref(),
             ]
         });
-        bags.flatten().flat_map(Bag::tables).collect()
+        let numbers = self.sides.iter().flat_map(|side| &side.numbers);
+        let bags = bags.flatten().flat_map(Bag::tables);
+        bags.chain(numbers.map(RowNumbers::table)).collect()
     }
 
     fn reset(&mut self) {
         self.bags().for_each(Bag::reset);
+        let numbers = self.sides.iter_mut().flat_map(|side| &mut side.numbers);
+        numbers.for_each(RowNumbers::reset);
         self.errors().for_each(RowErrors::reset);
         self.numbers = BatchNumbers::default();
     }

@@ -93,11 +93,12 @@ impl Join {
                         }
                         let place = &mut buffer.changed_at[entry - range.start];
                         let changed = *place.get_or_insert_with(|| {
-                            buffer.changed.push(split_key(changes.key(entry)).1, &[]);
+                            let kept = split_key(changes.key(entry)).1;
+                            buffer.changed.push(self.sides[port].row_of(kept), &[]);
                             buffer.changed.len() as u32 - 1
                         });
                         let other = *other.get_or_insert_with(|| {
-                            buffer.others.push(row, &[]);
+                            buffer.others.push(self.sides[1 - port].row_of(row), &[]);
                             buffer.other_keys.push(&full_key, &[]);
                             buffer.others.len() as u32 - 1
                         });

@@ -93,8 +93,9 @@ impl Join {
 
     /// Takes the rows that are due out of the settled state; nothing is emitted for them.
     pub(super) fn free(&mut self, context: &BatchContext) -> Result<()> {
+        self.settle_dues(context)?;
         let (Some(times), Some(watermark)) = (self.spec.times, context.watermark) else {
-            return self.settle_dues(context);
+            return Ok(());
         };
         for (side, time) in self.sides.iter_mut().zip(times) {
             let (Some(dues), Some(free_after)) = (&mut side.dues, time.free_after) else {
@@ -103,61 +104,65 @@ impl Join {
             let Some(above) = watermark.saturating_sub(free_after).checked_add(1) else {
                 continue;
             };
-            let snapshot = &context.snapshot;
-            let mut due = dues.read_due(snapshot, &[], &sortable_bytes(above))?;
-            let mut entries: Vec<Vec<u8>> = Vec::new();
+            // What is due is late too: the batch cannot have touched it, so that it goes with the
+            // weight that it has before the batch.
+            let mut due = dues.read_due(&context.snapshot, &[], &sortable_bytes(above))?;
+            let mut due_rows = SettledRows::default();
+            let mut entries: Vec<(Vec<u8>, i64)> = Vec::new();
             while due.advance()? {
-                entries.push(due.row()[8..].to_vec());
-                dues.add(due.row(), &[], -due.weight());
+                due_rows.push(due.row(), due.weight(), 0);
+                entries.push((due.row()[8..].to_vec(), due.weight()));
             }
             if entries.is_empty() {
                 continue;
             }
+            dues.amend(&due_rows);
             entries.sort_unstable();
-            let freed = forget(&mut side.rows, &entries, context)?;
+            let mut rows = SettledRows::default();
+            for (entry, weight) in &entries {
+                rows.push(entry, *weight, 0);
+            }
+            side.rows.amend(&rows);
             if let Some(matches) = &mut side.matches {
                 forget(matches, &entries, context)?;
             }
             if let Some(totals) = &mut side.totals {
-                lower(totals, &entries, &freed, context)?;
+                lower(totals, &entries, context)?;
             }
         }
-        self.settle_dues(context)
+        Ok(())
     }
 
     fn settle_dues(&mut self, context: &BatchContext) -> Result<()> {
         for side in &mut self.sides {
-            if let Some(dues) = &mut side.dues {
-                dues.settle(&context.snapshot)?;
-            }
+            let Some(dues) = &mut side.dues else { continue };
+            match side.are_new {
+                true => dues.settle_new(&context.snapshot)?,
+                false => dues.settle(&context.snapshot)?,
+            };
         }
         Ok(())
     }
 }
 
-/// Takes entries (ascending) out of a settled bag; the weight that each had.
-fn forget(bag: &mut Bag, entries: &[Vec<u8>], context: &BatchContext) -> Result<Vec<i64>> {
+/// Takes entries (ascending, with their rows' weights) out of a settled bag.
+fn forget(bag: &mut Bag, entries: &[(Vec<u8>, i64)], context: &BatchContext) -> Result<()> {
     let mut keys = ByteRows::default();
-    entries.iter().for_each(|entry| keys.push(entry, &[]));
+    entries.iter().for_each(|(entry, _)| keys.push(entry, &[]));
     let around = weights_around(bag, &keys, context)?;
     let mut amendments = SettledRows::default();
-    for (entry, (before, _)) in entries.iter().zip(&around) {
+    for ((entry, _), (before, _)) in entries.iter().zip(&around) {
         amendments.push(entry, *before, 0);
     }
     bag.amend(&amendments);
-    Ok(around.into_iter().map(|(_, after)| after).collect())
+    Ok(())
 }
 
 /// Takes the weights of freed entries off the sums of their keys.
-fn lower(
-    totals: &mut Bag,
-    entries: &[Vec<u8>],
-    freed: &[i64],
-    context: &BatchContext,
-) -> Result<()> {
+fn lower(totals: &mut Bag, entries: &[(Vec<u8>, i64)], context: &BatchContext) -> Result<()> {
     let mut keys = ByteRows::default();
     let mut sums: Vec<i64> = Vec::new();
-    for (entry, weight) in entries.iter().zip(freed) {
+    for (entry, weight) in entries {
         let key = split_key(entry).0;
         if keys.is_empty() || keys.get(keys.len() - 1) != key {
             keys.push(key, &[]);

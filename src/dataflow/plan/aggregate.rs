@@ -66,7 +66,9 @@ impl Translator<'_> {
             list(&aggregate.aggr_expr)
         );
         let properties = Properties {
-            append_only: emit == EmitMode::OnWindowClose,
+            // Without an aggregate a group has nothing that could change.
+            append_only: emit == EmitMode::OnWindowClose
+                || aggregate.aggr_expr.is_empty() && self.nodes[input].append_only,
             key: Some((0..aggregate.group_expr.len()).collect()),
             event_time: lineage,
         };

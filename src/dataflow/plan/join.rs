@@ -10,12 +10,12 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::NodeKind;
 use super::event_time::EventTime;
 use super::join_time::{lineage_of_pairs, side_times};
 use super::prepare::calls;
 use super::translate::{Place, Properties, Translator, column_index};
-use crate::dataflow::join::{JoinSpec, LeftRows};
+use super::{NodeKind, PlanNode};
+use crate::dataflow::join::{JoinSpec, LeftRows, SideRows};
 use crate::dataflow::not_in::NotInSpec;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::temporal_join;
@@ -75,6 +75,10 @@ impl Translator<'_> {
             null_equals_null: join.null_equality == NullEquality::NullEqualsNull,
             condition,
             left_rows,
+            side_rows: match left_rows {
+                LeftRows::Kept => [left, right].map(|node| side_rows(&self.nodes[node])),
+                LeftRows::Passing => [SideRows::Any; 2],
+            },
             times,
             inputs,
             pair_schema,
@@ -198,7 +202,7 @@ impl Translator<'_> {
     fn join_properties(&self, join: &Join, left: usize, right: usize) -> Properties {
         let (left, right) = (&self.nodes[left], &self.nodes[right]);
         let left_columns = left.schema.fields().len();
-        let one_sided = |side: &super::PlanNode, marked: bool| Properties {
+        let one_sided = |side: &PlanNode, marked: bool| Properties {
             append_only: false,
             key: side.key.clone(),
             event_time: side
@@ -247,6 +251,15 @@ impl Translator<'_> {
                 }
             }
         }
+    }
+}
+
+/// What the plan knows of the rows of a side.
+fn side_rows(node: &PlanNode) -> SideRows {
+    match (node.append_only, &node.key) {
+        (false, _) => SideRows::Any,
+        (true, None) => SideRows::Repeating,
+        (true, Some(_)) => SideRows::Distinct,
     }
 }
 

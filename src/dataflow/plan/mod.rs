@@ -48,7 +48,7 @@ use super::set_operation::{SetOperation, SetOperationKind};
 use super::single_row::SingleRow;
 use super::stateless::{Filter, Pass, Project, Stateless};
 use super::temporal::{TemporalFilter, TemporalSpec};
-use super::top::{Top, TopSpec};
+use super::top::{HeadContents, Top, TopSpec};
 use super::unnest::Unnest;
 use super::view_storage::{KeyColumn, ViewContents, ViewLayout};
 use super::window::{Window, WindowSpec};
@@ -366,14 +366,13 @@ impl ViewPlan {
         if let Some(layout) = &self.layout {
             return Ok(ViewContents::Stored(layout.clone()));
         }
-        Ok(match self.group_contents()? {
-            Some(groups) => ViewContents::Groups(Arc::new(groups)),
-            None => ViewContents::Stored(stored()),
-        })
+        Ok(self
+            .operator_contents()?
+            .unwrap_or_else(|| ViewContents::Stored(stored())))
     }
 
-    /// The view's rows as groups of an aggregate, if it only names and orders its results.
-    fn group_contents(&self) -> Result<Option<GroupContents>> {
+    /// The view's rows in the state of an operator, if it only names and orders its results.
+    fn operator_contents(&self) -> Result<Option<ViewContents>> {
         let mut columns: Vec<usize> = (0..self.schema.fields().len()).collect();
         let mut node = &self.nodes[self.root()];
         loop {
@@ -387,8 +386,13 @@ impl ViewPlan {
                     columns = sources;
                 }
                 NodeKind::Aggregate(request) => {
-                    let policy = self.on_row_error;
-                    return GroupContents::of(request, self.schema.clone(), columns, policy);
+                    let (schema, policy) = (self.schema.clone(), self.on_row_error);
+                    let groups = GroupContents::of(request, schema, columns, policy)?;
+                    return Ok(groups.map(|groups| ViewContents::Groups(Arc::new(groups))));
+                }
+                NodeKind::Top(spec) => {
+                    let heads = HeadContents::of(&node.name, spec, self.schema.clone(), columns)?;
+                    return Ok(heads.map(|heads| ViewContents::Heads(Arc::new(heads))));
                 }
                 _ => return Ok(None),
             }
@@ -396,14 +400,14 @@ impl ViewPlan {
         }
     }
 
-    /// Index of the aggregate of which projections alone make the view's rows. Other aggregates of
-    /// the view feed it.
-    pub(crate) fn outermost_aggregate(&self) -> Option<usize> {
+    /// Index of the aggregate or top-N operator of which projections alone make the view's rows.
+    /// Other ones of the view feed it.
+    pub(crate) fn outermost_groups(&self) -> Option<usize> {
         let mut index = self.root();
         loop {
             match &self.nodes[index].kind {
                 NodeKind::Project { .. } => index = self.nodes[index].inputs[0],
-                NodeKind::Aggregate(_) => return Some(index),
+                NodeKind::Aggregate(_) | NodeKind::Top(_) => return Some(index),
                 _ => return None,
             }
         }
@@ -541,12 +545,12 @@ fn fingerprint(nodes: &[PlanNode]) -> String {
             NodeKind::Aggregate(request) => {
                 add(&format!("{:?} {:?}", request.event_time, request.emit));
             }
-            NodeKind::Join(spec) => add(&format!("{:?}", spec.times)),
+            NodeKind::Join(spec) => add(&format!("{:?} {:?}", spec.times, spec.side_rows)),
             NodeKind::Window(spec) => add(&format!(
                 "{:?} {:?}",
                 spec.rows.event_time, spec.rows.order_closes_after
             )),
-            NodeKind::Top(spec) => add(&format!("{:?}", spec.append_only_input)),
+            NodeKind::Top(spec) => add(&format!("{:?}", spec.heads_form())),
             NodeKind::Recompute(spec) => {
                 add(&spec.logical.display_indent_schema().to_string());
             }

@@ -132,12 +132,17 @@ impl Translator<'_> {
             WindowFunctionDefinition::AggregateUDF(_) => return Ok(None),
         };
         let number = window.schema.fields().len() - 1;
-        let bounds = split_conjunction(&filter.predicate)
-            .into_iter()
-            .filter_map(|condition| upper_bound(condition, number, &window.schema));
-        let Some(fetch) = bounds.min() else {
+        let conditions = split_conjunction(&filter.predicate);
+        let bound_of = |condition: &Expr| upper_bound(condition, number, &window.schema);
+        let Some(fetch) = conditions.iter().filter_map(|c| bound_of(c)).min() else {
             return Ok(None);
         };
+        // No number is below 1, so that to be 1 is to be at most 1.
+        let is_said = |condition: &Expr| match bound_of(condition) {
+            Some(bound) => !is_equality(condition) || (bound, fetch) == (1, 1),
+            None => false,
+        };
+        let is_all = conditions.iter().all(|condition| is_said(condition));
         let input = self.node(&window.input, Place::Below)?;
         let schema = window.input.schema();
         let (partition, order) = (&call.params.partition_by, &call.params.order_by);
@@ -179,6 +184,10 @@ impl Translator<'_> {
         let detail = spec.detail.clone();
         let kind = NodeKind::Top(Box::new(spec));
         let node = self.add(kind, vec![input], &window.schema, detail, properties);
+        if is_all {
+            // The condition says no more than the operator does.
+            return Ok(Some(node));
+        }
         Ok(Some(self.filter(
             node,
             &filter.predicate,
@@ -502,6 +511,10 @@ fn upper_bound(condition: &Expr, number: usize, schema: &DFSchema) -> Option<u64
         Operator::Lt => Some(bound.saturating_sub(1)),
         _ => None,
     }
+}
+
+fn is_equality(condition: &Expr) -> bool {
+    matches!(condition, Expr::BinaryExpr(comparison) if comparison.op == Operator::Eq)
 }
 
 /// A whole number that is not below zero, whatever its type.

@@ -1,13 +1,18 @@
 //! The heads of groups by themselves: for append-only input, whose rows never come back once they
 //! fell behind.
 //!
-//! ```text
-//!   group -> its first rows in order, each with its copies
-//! ```
+//! | form | when | key → value |
+//! |---|---|---|
+//! | values | a head has very few rows | group → its rows in order, each with its copies |
+//! | entries | else | group, order, row → copies |
 //!
-//! All touched groups are read by one look-up of sorted keys and written once; nothing is scanned.
+//! A head that is one value is read by a look-up, and written anew for every row that comes into it; one
+//! of entries is read by a scan, and only what comes in or falls out is written. All touched groups are
+//! read in the order of their keys, and each once.
 
-use datafusion::arrow::array::{Array, BinaryBuilder};
+use std::ops::Range;
+
+use datafusion::arrow::array::{Array, BinaryArray, BinaryBuilder};
 
 use super::{Difference, Head, TopSpec};
 use crate::dataflow::byte_rows::ByteRows;
@@ -19,41 +24,108 @@ use crate::dataflow::operator::{BatchContext, OperatorStatistics};
 use crate::dataflow::ordered::{OrderedEncoding, parts};
 use crate::dataflow::single_entry::RowCount;
 use crate::error::Result;
-use crate::state::{Run, StateSnapshot, TableId};
+use crate::state::{Run, StateScan, StateSnapshot, TableId};
 
 /// Groups of one read of the store.
 const GROUPS_PER_READ_MAX: usize = 16 * 1024;
+
+/// How a head lies in the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadForm {
+    /// As one value under its group.
+    Value,
+    /// An entry for each different row.
+    Entries,
+}
 
 /// The store, and what a batch does to it.
 #[derive(Debug)]
 pub struct Heads {
     table: TableId,
+    form: HeadForm,
     count: RowCount,
     /// Entries of this batch: group and rest.
     pending: ByteRows,
     weights: Vec<i64>,
-    /// Changed groups and their new heads, ascending; an empty one is deleted.
-    written: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Change of the number of rows by this batch.
+    written: Written,
+}
+
+/// What a batch writes.
+#[derive(Debug, Default)]
+struct Written {
+    keys: ByteRows,
+    /// The empty string: deleted.
+    values: ByteRows,
+    were_there: Vec<bool>,
+    /// Change of the number of rows.
     growth: i64,
+}
+
+impl Written {
+    fn push(&mut self, key: (&[u8], &[u8]), value: &[u8], was_there: bool) {
+        self.keys.push(key.0, key.1);
+        self.values.push(value, &[]);
+        self.were_there.push(was_there);
+    }
+}
+
+/// Heads before the batch, of groups that are asked for in order.
+enum OldHeads {
+    Values(BinaryArray),
+    Entries(StateScan),
+}
+
+impl OldHeads {
+    /// The head of a group, which is number `index` of those that are read at once.
+    fn head(&mut self, index: usize, group: &[u8]) -> Result<Head> {
+        match self {
+            Self::Values(stored) if stored.is_valid(index) => decode(stored.value(index)),
+            Self::Values(_) => Ok(Head::default()),
+            Self::Entries(scan) => {
+                let mut head = Head::default();
+                let mut is_there = scan.seek(group)?;
+                while is_there {
+                    head.keep(&scan.key()[group.len()..], scan.value())?;
+                    is_there = scan.advance_within(group)?;
+                }
+                Ok(head)
+            }
+        }
+    }
+}
+
+impl Head {
+    /// Appends an entry as it is stored.
+    pub(super) fn keep(&mut self, entry: &[u8], mut copies: &[u8]) -> Result<()> {
+        let copies = read_integer(&mut copies)?;
+        self.entries.push(entry, &[]);
+        self.copies.push(copies);
+        self.total += copies.max(0) as u64;
+        Ok(())
+    }
 }
 
 impl Heads {
     /// Heads under a stable name.
-    pub fn new(name: &str) -> Self {
+    pub fn new(name: &str, form: HeadForm) -> Self {
         Self {
-            table: TableId::from_name(&format!("{name}/heads")),
+            table: heads_table(name),
+            form,
             count: RowCount::new(&format!("{name}/heads")),
             pending: ByteRows::default(),
             weights: Vec::new(),
-            written: Vec::new(),
-            growth: 0,
+            written: Written::default(),
         }
     }
 
     /// The tables it is kept in.
     pub fn tables(&self) -> [TableId; 2] {
         [self.table, self.count.table()]
+    }
+
+    /// How they lie.
+    pub fn form(&self) -> HeadForm {
+        self.form
     }
 
     /// Adds copies of an entry.
@@ -78,7 +150,7 @@ impl Heads {
         let mut place = 0;
         while place < order.len() {
             // The groups of one read, each a range of places.
-            let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+            let mut groups: Vec<Range<usize>> = Vec::new();
             while place < order.len() && groups.len() < GROUPS_PER_READ_MAX {
                 let (start, group) = (place, parts(entry(place)).group);
                 while place < order.len() && parts(entry(place)).group == group {
@@ -86,17 +158,11 @@ impl Heads {
                 }
                 groups.push(start..place);
             }
-            let mut keys = BinaryBuilder::new();
-            for range in &groups {
-                keys.append_value(parts(entry(range.start)).group);
-            }
-            let stored = context.snapshot.get_many(self.table, &keys.finish())?;
+            let keys = groups.iter().map(|range| parts(entry(range.start)).group);
+            let mut old = self.old_heads(keys, &context.snapshot)?;
             for (index, range) in groups.into_iter().enumerate() {
                 let group = parts(entry(range.start)).group;
-                let before = match stored.is_valid(index) {
-                    true => decode(stored.value(index))?,
-                    false => Head::default(),
-                };
+                let before = old.head(index, group)?;
                 let mut added: Vec<(&[u8], i64)> = Vec::with_capacity(range.len());
                 for place in range {
                     let tail = &entry(place)[group.len()..];
@@ -113,13 +179,46 @@ impl Heads {
                 }
             }
         }
-        self.written.sort_unstable();
         Ok(())
     }
 
+    fn old_heads<'a>(
+        &self,
+        groups: impl Iterator<Item = &'a [u8]>,
+        snapshot: &StateSnapshot,
+    ) -> Result<OldHeads> {
+        let mut groups = groups.peekable();
+        Ok(match self.form {
+            HeadForm::Value => {
+                let mut keys = BinaryBuilder::new();
+                groups.for_each(|group| keys.append_value(group));
+                OldHeads::Values(snapshot.get_many(self.table, &keys.finish())?)
+            }
+            HeadForm::Entries => {
+                let first = groups.peek().copied();
+                OldHeads::Entries(snapshot.scan(self.table, first, None)?)
+            }
+        })
+    }
+
     fn write(&mut self, group: &[u8], before: &Head, after: &Head) {
-        self.growth += after.copies.len() as i64 - before.copies.len() as i64;
-        self.written.push((group.to_vec(), encode(after)));
+        let written = &mut self.written;
+        written.growth += after.copies.len() as i64 - before.copies.len() as i64;
+        if self.form == HeadForm::Value {
+            let was_there = !before.copies.is_empty();
+            written.push((group, &[]), &encode(after), was_there);
+            return;
+        }
+        let mut value = Vec::new();
+        each_of_both(before, after, |entry, old, new| {
+            value.clear();
+            if new != 0 {
+                write_signed(new.into(), &mut value);
+            }
+            if old != new {
+                written.push((group, entry), &value, old != 0);
+            }
+        });
     }
 
     /// Takes the groups that the watermark has closed out of the state.
@@ -127,35 +226,44 @@ impl Heads {
         let Some((lower, upper)) = encoding.closed_range(context) else {
             return Ok(());
         };
-        let mut closed = context
-            .snapshot
-            .scan(self.table, Some(&lower), Some(&upper))?;
+        let snapshot = &context.snapshot;
+        let mut closed = snapshot.scan(self.table, Some(&lower), Some(&upper))?;
         while closed.advance()? {
-            self.growth -= decode(closed.value())?.copies.len() as i64;
-            self.written.push((closed.key().to_vec(), Vec::new()));
+            self.written.growth -= match self.form {
+                HeadForm::Value => decode(closed.value())?.copies.len() as i64,
+                HeadForm::Entries => 1,
+            };
+            self.written.push((closed.key(), &[]), &[], true);
         }
         Ok(())
     }
 
-    /// The batch's entries: changed heads, and the number of rows kept.
+    /// The batch's entries: what changed of the heads, and the number of rows kept.
     pub fn drain(&mut self, snapshot: &StateSnapshot) -> Result<Vec<(TableId, Run)>> {
-        let written = std::mem::take(&mut self.written);
-        let sizes = written
-            .iter()
-            .map(|(group, head)| (group.len(), head.len()));
-        let (keys, values) = sizes.fold((0, 0), |(keys, values), (k, v)| (keys + k, values + v));
-        let mut heads = RunWriter::new(self.table, written.len(), keys, values);
-        for (group, head) in &written {
-            heads.push(group, (!head.is_empty()).then_some(&head[..]));
+        let Written {
+            keys,
+            values,
+            were_there,
+            growth,
+        } = std::mem::take(&mut self.written);
+        let mut heads = RunWriter::new(self.table, keys.len(), keys.bytes(), values.bytes());
+        let mut removed = 0;
+        for index in keys.sorted_indices() {
+            let index = index as usize;
+            let (key, value) = (keys.get(index), values.get(index));
+            match (value.is_empty(), were_there[index]) {
+                (true, _) => {
+                    removed += 1;
+                    heads.delete(key);
+                }
+                (false, true) => heads.put(key, value),
+                (false, false) => heads.put_new(key, value),
+            }
         }
-        let growth = std::mem::take(&mut self.growth);
-        let removed = written.iter().filter(|(_, head)| head.is_empty()).count();
-        let updated = (written.len() - removed) as u64;
-        let count = self
-            .count
-            .drain(snapshot, growth, updated, removed as u64)?;
+        let updated = keys.len() as u64 - removed;
+        let count = self.count.drain(snapshot, growth, updated, removed)?;
         let mut runs = Vec::from_iter(count);
-        if !written.is_empty() {
+        if !keys.is_empty() {
             runs.push((self.table, heads.finish()));
         }
         runs.sort_by_key(|(table, _)| *table);
@@ -166,14 +274,37 @@ impl Heads {
     pub fn reset(&mut self) {
         self.pending = ByteRows::default();
         self.weights.clear();
-        self.written.clear();
-        self.growth = 0;
+        self.written = Written::default();
         self.count.reset();
     }
 
     /// Adds its numbers to an operator's.
     pub fn add_statistics(&self, statistics: &mut OperatorStatistics) {
         self.count.add_statistics(statistics);
+    }
+}
+
+/// Calls `take` with every entry of either head in order, and its copies in both.
+fn each_of_both(before: &Head, after: &Head, mut take: impl FnMut(&[u8], i64, i64)) {
+    let (mut old, mut new) = (0, 0);
+    while old < before.copies.len() || new < after.copies.len() {
+        let was = (old < before.copies.len()).then(|| before.entries.get(old));
+        let is = (new < after.copies.len()).then(|| after.entries.get(new));
+        let entry = match (was, is) {
+            (Some(was), Some(is)) => was.min(is),
+            (Some(entry), None) | (None, Some(entry)) => entry,
+            (None, None) => return,
+        };
+        let (mut old_copies, mut new_copies) = (0, 0);
+        if was == Some(entry) {
+            old_copies = before.copies[old];
+            old += 1;
+        }
+        if is == Some(entry) {
+            new_copies = after.copies[new];
+            new += 1;
+        }
+        take(entry, old_copies, new_copies);
     }
 }
 
@@ -216,7 +347,13 @@ fn encode(head: &Head) -> Vec<u8> {
     bytes
 }
 
-fn decode(mut bytes: &[u8]) -> Result<Head> {
+/// The table of an operator's heads.
+pub(super) fn heads_table(name: &str) -> TableId {
+    TableId::from_name(&format!("{name}/heads"))
+}
+
+/// A head that is one value.
+pub(super) fn decode(mut bytes: &[u8]) -> Result<Head> {
     let mut head = Head::default();
     while !bytes.is_empty() {
         let length = usize::try_from(read_unsigned(&mut bytes)?).map_err(|_| truncated())?;

@@ -10,9 +10,10 @@
 //! `LIMIT`/`OFFSET`, `DISTINCT ON` and `ROW_NUMBER()`, `RANK()`, `DENSE_RANK()` with an upper bound
 //! are all this. Only the head of a group is read: once before the batch, and a second time only
 //! when something of it was taken away; else what came in is merged with what was there. On
-//! append-only input rows that fall behind the first n never come back: only the heads are kept,
-//! short ones each as one value ([`heads`]).
+//! append-only input rows that fall behind the first n never come back: only the heads are kept
+//! ([`heads`]), of which a view's rows can be read ([`contents`]).
 
+mod contents;
 mod heads;
 
 use std::ops::{ControlFlow, Range};
@@ -21,6 +22,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 
+pub use self::contents::{HeadContents, HeadReader};
+pub use self::heads::HeadForm;
 use self::heads::Heads;
 use crate::dataflow::bag::SettledRows;
 use crate::dataflow::batch_numbers::BatchNumbers;
@@ -76,13 +79,15 @@ enum Store {
 }
 
 /// Copies up to which a head is one value; a longer one would be written anew for every row.
-const COPIES_PER_HEAD_MAX: u64 = 64;
+const COPIES_PER_VALUE_MAX: u64 = 3;
 
 /// The operator.
 pub struct Top {
     spec: TopSpec,
     store: Store,
     numbers: BatchNumbers,
+    /// Nobody takes the changes of this batch.
+    nobody_takes: bool,
 }
 
 /// The head of a group: entries in order until no further one can go out.
@@ -115,6 +120,9 @@ impl Head {
 /// What goes out in a batch, in parts of some size.
 #[derive(Default)]
 struct Difference {
+    /// It is only counted.
+    is_unmade: bool,
+    unmade_rows: u64,
     going: Selection,
     ready: Vec<Selection>,
 }
@@ -122,7 +130,15 @@ struct Difference {
 impl Difference {
     /// Adds how a group's selection changed.
     fn push(&mut self, before: &Selection, after: &Selection) {
-        difference(before, after, &mut self.going);
+        let (going, unmade_rows) = (&mut self.going, &mut self.unmade_rows);
+        match self.is_unmade {
+            true => difference(before, after, |_, _, weight| {
+                *unmade_rows += u64::from(weight != 0);
+            }),
+            false => difference(before, after, |entry, number, weight| {
+                going.push(tail_parts(entry).row, number, weight);
+            }),
+        }
         if self.going.weights.len() >= ROWS_PER_BATCH {
             self.ready.push(std::mem::take(&mut self.going));
         }
@@ -149,6 +165,19 @@ impl Selection {
 }
 
 impl TopSpec {
+    /// How the heads of groups are kept, if they alone are: what falls behind the head of append-only
+    /// input never comes back. `None`: all rows are kept.
+    pub fn heads_form(&self) -> Option<HeadForm> {
+        let fetch = self.fetch.filter(|_| self.append_only_input)?;
+        // A rank has no bound on the rows that share it.
+        let counts_copies = matches!(self.numbering, Numbering::Rows | Numbering::RowNumber);
+        let copies_max = self.skip.saturating_add(fetch);
+        Some(match counts_copies && copies_max <= COPIES_PER_VALUE_MAX {
+            true => HeadForm::Value,
+            false => HeadForm::Entries,
+        })
+    }
+
     /// Copies at the head of a group that matter; `None`: all.
     fn copies_max(&self) -> Option<u64> {
         Some(self.skip.saturating_add(self.fetch?))
@@ -226,19 +255,14 @@ impl TopSpec {
 impl Top {
     /// An operator; `name` is its stable name.
     pub fn new(name: &str, spec: TopSpec) -> Result<Self> {
-        // A rank has no bound on the rows that share it.
-        let counts_copies = matches!(spec.numbering, Numbering::Rows | Numbering::RowNumber);
-        let is_short = spec
-            .copies_max()
-            .is_some_and(|max| max <= COPIES_PER_HEAD_MAX);
         let rows = spec.rows.clone();
         Ok(Self {
-            store: if spec.append_only_input && counts_copies && is_short {
-                Store::Heads(OrderedEncoding::new(rows)?, Heads::new(name))
-            } else {
-                Store::All(OrderedRows::new(name, rows)?)
+            store: match spec.heads_form() {
+                Some(form) => Store::Heads(OrderedEncoding::new(rows)?, Heads::new(name, form)),
+                None => Store::All(OrderedRows::new(name, rows)?),
             },
             numbers: BatchNumbers::default(),
+            nobody_takes: false,
             spec,
         })
     }
@@ -305,9 +329,6 @@ impl Top {
         rows.forget_closed(context)?;
         let changes = rows.bag.settle(snapshot)?;
         let groups = rows.changed_groups(context);
-        // What falls behind the head of append-only input never comes back.
-        let cuts = spec.append_only_input && spec.fetch.is_some();
-        let mut amendments = SettledRows::default();
         let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false);
         let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true);
         for range in groups {
@@ -316,15 +337,8 @@ impl Top {
             old_rows.each(group, |entry, weight| {
                 Ok(spec.take(&mut before, entry, weight))
             })?;
-            let after =
-                Self::head_after(spec, &before, &changes, range.clone(), group, &mut new_rows)?;
+            let after = Self::head_after(spec, &before, &changes, range, group, &mut new_rows)?;
             difference.push(&spec.select(&before), &spec.select(&after));
-            if cuts {
-                cut_behind(&before, &after, &changes, range, group, &mut amendments);
-            }
-        }
-        if cuts {
-            rows.bag.amend(&amendments);
         }
         Ok(())
     }
@@ -354,44 +368,8 @@ impl Top {
     }
 }
 
-/// Takes out of the state the entries that fell behind the head, or never came into it.
-fn cut_behind(
-    before: &Head,
-    after: &Head,
-    changes: &SettledRows,
-    range: Range<usize>,
-    group: &[u8],
-    amendments: &mut SettledRows,
-) {
-    let mut key = group.to_vec();
-    let mut kept = 0;
-    let (mut old, mut index) = (0, range.start);
-    while old < before.copies.len() || index < range.end {
-        let was = (old < before.copies.len()).then(|| before.entries.get(old));
-        let changed = (index < range.end).then(|| &changes.key(index)[group.len()..]);
-        let entry = match (was, changed) {
-            (Some(was), Some(changed)) => was.min(changed),
-            (Some(entry), None) | (None, Some(entry)) => entry,
-            (None, None) => break,
-        };
-        let old_weight = match changed == Some(entry) {
-            true => changes.old_weight(index),
-            false => before.copies[old],
-        };
-        old += usize::from(was == Some(entry));
-        index += usize::from(changed == Some(entry));
-        while kept < after.copies.len() && after.entries.get(kept) < entry {
-            kept += 1;
-        }
-        let stays = kept < after.copies.len() && after.entries.get(kept) == entry;
-        key.truncate(group.len());
-        key.extend_from_slice(entry);
-        amendments.push(&key, old_weight, if stays { after.copies[kept] } else { 0 });
-    }
-}
-
-/// Appends the difference of two selections of one group to what goes out, as rows.
-fn difference(before: &Selection, after: &Selection, going: &mut Selection) {
+/// Gives the difference of two selections of one group: entry, number and weight.
+fn difference(before: &Selection, after: &Selection, mut take: impl FnMut(&[u8], u64, i64)) {
     let (mut old, mut new) = (0, 0);
     while old < before.weights.len() || new < after.weights.len() {
         let was = (old < before.weights.len()).then(|| before.place(old));
@@ -410,17 +388,17 @@ fn difference(before: &Selection, after: &Selection, going: &mut Selection) {
             weight += after.weights[new];
             new += 1;
         }
-        going.push(tail_parts(place.0).row, place.1, weight);
+        take(place.0, place.1, weight);
     }
 }
 
 impl Operator for Top {
     fn describe(&self) -> OperatorDescription {
         let kept = match &self.store {
-            Store::All(_) if self.spec.append_only_input && self.spec.fetch.is_some() => {
+            Store::All(_) => "(group, order, row) -> weight",
+            Store::Heads(_, heads) if heads.form() == HeadForm::Entries => {
                 "(group, order, row) -> weight of the first rows"
             }
-            Store::All(_) => "(group, order, row) -> weight",
             Store::Heads(..) => "group -> its first rows",
         };
         OperatorDescription {
@@ -463,13 +441,17 @@ impl Operator for Top {
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
         self.encoding_mut().errors.settle()?;
-        let mut difference = Difference::default();
+        let mut difference = Difference {
+            is_unmade: self.nobody_takes,
+            ..Difference::default()
+        };
         match &mut self.store {
             Store::All(rows) => Self::compare_all(&self.spec, rows, context, &mut difference)?,
             Store::Heads(encoding, heads) => {
                 heads.finish(&self.spec, encoding, context, &mut difference)?;
             }
         }
+        self.numbers.of(context).output_rows += difference.unmade_rows;
         for mut going in difference.parts() {
             self.emit(&mut going, context, out)?;
         }
@@ -497,6 +479,10 @@ impl Operator for Top {
             Store::Heads(_, heads) => heads.reset(),
         }
         self.numbers = BatchNumbers::default();
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        self.nobody_takes = quiet;
     }
 
     fn statistics(&self) -> OperatorStatistics {

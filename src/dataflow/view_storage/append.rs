@@ -16,6 +16,7 @@ use datafusion::arrow::ipc::{MetadataVersion, root_as_message};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::Entries;
 use crate::error::{Error, Result};
+use crate::state::EntryKind;
 
 /// Rows in a chunk at most.
 const CHUNK_ROWS: usize = 8192;
@@ -83,7 +84,7 @@ fn put_chunk(
     key[..8].copy_from_slice(&batch_id.to_be_bytes());
     key[8..].copy_from_slice(&(entries.len() as u64).to_be_bytes());
     let value = encode(&rows)?;
-    entries.put(&key, |out| out.extend_from_slice(&value));
+    entries.put(EntryKind::Value, &key, |out| out.extend_from_slice(&value));
     Ok(())
 }
 

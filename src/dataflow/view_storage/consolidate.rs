@@ -12,7 +12,7 @@ use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
 use crate::error::{Error, Result};
-use crate::state::{StateSnapshot, TableId};
+use crate::state::{EntryKind, StateSnapshot, TableId};
 
 /// Some columns of a change's rows.
 pub fn columns_of(change: &ChangeBatch, columns: &[usize]) -> Vec<ArrayRef> {
@@ -78,7 +78,10 @@ pub fn bag_entries(
         };
         match before + change {
             0 => entries.delete(row),
-            after if after > 0 => entries.put(row, |out| write_signed(after.into(), out)),
+            after if after > 0 => {
+                let kind = EntryKind::of_value(before != 0);
+                entries.put(kind, row, |out| write_signed(after.into(), out));
+            }
             _ => return Err(Error::internal("a row was deleted that is not there")),
         }
     }

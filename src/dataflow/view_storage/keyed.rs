@@ -42,7 +42,12 @@ struct Change {
 enum Left {
     Unchanged,
     Deleted,
-    Row { batch: u32, row: u32 },
+    Row {
+        batch: u32,
+        row: u32,
+        /// The key was there before.
+        was_there: bool,
+    },
 }
 
 /// One batch, or two with the same keys, in key order.
@@ -103,9 +108,17 @@ pub fn run(
         match left {
             Left::Unchanged => {}
             Left::Deleted => writer.delete(key),
-            Left::Row { batch, row } => {
+            Left::Row {
+                batch,
+                row,
+                was_there,
+            } => {
                 let values = values[batch as usize].as_ref();
-                writer.put(key, values.map_or(&[], |v| v.row(row as usize).data()));
+                let value = values.map_or(&[][..], |v| v.row(row as usize).data());
+                match was_there {
+                    true => writer.put(key, value),
+                    false => writer.put_new(key, value),
+                }
             }
         }
         if stored.is_some() && !matches!(left, Left::Unchanged) {
@@ -251,6 +264,7 @@ impl Stream {
         Some(Left::Row {
             batch: batch as u32,
             row: row as u32,
+            was_there: true,
         })
     }
 }
@@ -316,12 +330,13 @@ fn left_of_key(
     comparators: &mut Comparators,
     same: &[Change],
 ) -> Result<Left> {
-    let row = |c: &Change| Left::Row {
+    let row = |c: &Change, was_there| Left::Row {
         batch: c.batch,
         row: c.row,
+        was_there,
     };
     match same {
-        [one] if one.weight == 1 => Ok(row(one)),
+        [one] if one.weight == 1 => Ok(row(one, false)),
         [one] if one.weight == -1 => Ok(Left::Deleted),
         [one] if one.weight == 0 => Ok(Left::Unchanged),
         [a, b] if a.weight + b.weight == 0 && a.weight.abs() == 1 => {
@@ -329,7 +344,7 @@ fn left_of_key(
             if comparators.are_equal(format, changes, a, b)? {
                 return Ok(Left::Unchanged);
             }
-            Ok(row(if a.weight == 1 { a } else { b }))
+            Ok(row(if a.weight == 1 { a } else { b }, true))
         }
         many => left_of_many(format, changes, many),
     }
@@ -392,6 +407,8 @@ fn left_of_many(format: &RowFormat, changes: &[ChangeBatch], same: &[Change]) ->
         (Some((_, 1, source)), None) => Ok(Left::Row {
             batch: source.batch,
             row: source.row,
+            // As much came as went, or one more.
+            was_there: same.iter().map(|change| change.weight).sum::<i64>() == 0,
         }),
         _ => Err(Error::internal("two rows have the same unique key")),
     }

@@ -7,8 +7,8 @@
 //! | append | rows only ever come | batch id, sequence (both big endian) → Arrow IPC chunk |
 //! | index | a second layout of a view's rows | chosen columns, then the others that make it unique |
 //!
-//! A view that only names the results of an aggregate has no tables of its own: it is read from the
-//! aggregate's groups ([`ViewContents`]).
+//! A view that only names the results of an aggregate, or the first rows of groups, has no tables of
+//! its own: it is read from the operator's groups ([`ViewContents`]).
 //!
 //! Keyed needs no read to write: the batch's changes of a key say what is left of it. Bag adds to
 //! weights, so it reads each changed row's weight once, in one sorted look-up. Append copies rows
@@ -38,6 +38,7 @@ use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::{Entries, merge_into_run};
 use crate::dataflow::operator::BatchContext;
 use crate::dataflow::single_entry;
+use crate::dataflow::top::HeadContents;
 use crate::error::{Error, Result};
 use crate::state::{Run, StateSnapshot, TableId, WantedKeys};
 
@@ -147,6 +148,8 @@ pub enum ViewContents {
     Stored(ViewLayout),
     /// In the state of the aggregate that gives them.
     Groups(Arc<GroupContents>),
+    /// In the state of the top-N operator that gives them.
+    Heads(Arc<HeadContents>),
 }
 
 /// Rows of a view at a snapshot, batch by batch.
@@ -166,6 +169,7 @@ impl ViewContents {
             Self::Groups(groups) => {
                 KeyOrder::ascending(groups.key_columns(), groups.has_whole_key())
             }
+            Self::Heads(heads) => KeyOrder::ascending(heads.key_columns(), heads.has_whole_key()),
         }
     }
 
@@ -194,6 +198,7 @@ impl ViewContents {
             Self::Groups(groups) => {
                 Box::new(groups.read(snapshot, wanted, projection, batch_rows)?)
             }
+            Self::Heads(heads) => Box::new(heads.read(snapshot, wanted, projection, batch_rows)?),
         })
     }
 }
