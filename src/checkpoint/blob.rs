@@ -129,6 +129,9 @@ pub trait BlobStore: Send + Sync + fmt::Debug {
     /// Moves blobs to `<location>.archive/<label>/`, keeping their paths.
     async fn archive(&self, paths: &[String], label: &str) -> Result<()>;
 
+    /// Waits for work that goes on although whoever asked for it was cancelled.
+    async fn settle(&self) {}
+
     /// Tries to lock the location for this process.
     async fn lock(&self) -> Result<OsLock> {
         Ok(OsLock::Unsupported)

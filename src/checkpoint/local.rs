@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::RwLock;
 
 use super::blob::{
     Blob, BlobInfo, BlobStore, BlobVersion, Judged, OsLock, PutOutcome, judged, not_a_blob,
@@ -39,6 +40,8 @@ struct Inner {
     next_temporary: AtomicU64,
     /// Folders that exist durably, open for syncing.
     folders: Mutex<HashMap<PathBuf, Arc<File>>>,
+    /// Shared by all work on files until it is done: it goes on when nobody waits for it any more.
+    at_work: Arc<RwLock<()>>,
 }
 
 /// What a write meets at its name.
@@ -56,6 +59,7 @@ impl LocalStore {
                 root: root.to_owned(),
                 next_temporary: AtomicU64::new(0),
                 folders: Mutex::new(HashMap::new()),
+                at_work: Arc::default(),
             }),
         }
     }
@@ -65,7 +69,13 @@ impl LocalStore {
         work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let inner = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || work(&inner))
+        let at_work = Arc::clone(&inner.at_work).read_owned().await;
+        let worked = tokio::task::spawn_blocking(move || {
+            let result = work(&inner);
+            drop(at_work);
+            result
+        });
+        worked
             .await
             .map_err(|error| Error::internal(format!("file work ended abnormally: {error}")))?
     }
@@ -200,6 +210,10 @@ impl BlobStore for LocalStore {
         let (paths, label) = (paths.to_vec(), label.to_owned());
         self.blocking(move |inner| inner.archive(&paths, &label))
             .await
+    }
+
+    async fn settle(&self) {
+        drop(self.inner.at_work.write().await);
     }
 
     async fn lock(&self) -> Result<OsLock> {
@@ -555,4 +569,28 @@ fn file_error(path: &Path, error: &io::Error) -> Error {
         state,
         format!("could not access \"{}\": {error}", path.display()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_is_waited_for_by_settling() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::new(dir.path());
+        let (go, wait) = std::sync::mpsc::channel();
+        let work = store.blocking(move |inner| {
+            wait.recv().ok();
+            fs::write(inner.root.join("late"), b"x").map_err(|e| file_error(&inner.root, &e))
+        });
+        let given_up = tokio::time::timeout(Duration::from_millis(10), work).await;
+        assert!(given_up.is_err());
+        assert!(!dir.path().join("late").exists());
+        go.send(()).unwrap();
+        store.settle().await;
+        assert!(dir.path().join("late").exists());
+    }
 }

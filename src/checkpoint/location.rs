@@ -590,6 +590,8 @@ impl Checkpoint {
     pub async fn archive(self) -> Result<String> {
         self.shared.lease.check().await?;
         self.wait_until_idle().await;
+        // What lands after the listing would be taken for a damaged checkpoint of the next pipeline.
+        self.shared.store.settle().await;
         let label = archive_label(&self.shared.clock);
         let mut paths: Vec<String> = self
             .shared
