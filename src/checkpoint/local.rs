@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use tokio::sync::RwLock;
 use super::blob::{
     Blob, BlobInfo, BlobStore, BlobVersion, Judged, OsLock, PutOutcome, judged, not_a_blob,
 };
+use super::large_file::write_synced;
 use crate::crash_point::crash_point;
 use crate::error::{Error, Result, sqlstate};
 
@@ -321,11 +322,7 @@ impl Inner {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
         let temporary = folder.join(format!(".{name}.{number}{TEMPORARY_SUFFIX}"));
-        let written = File::create(&temporary).and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_data()
-        });
-        if let Err(error) = written {
+        if let Err(error) = write_synced(&temporary, bytes) {
             remove_quietly(&temporary);
             // Someone may have moved the whole location away.
             self.folders.lock().remove(&folder);

@@ -21,6 +21,7 @@ pub mod blob;
 pub mod decide;
 pub mod fault;
 pub mod format;
+mod large_file;
 pub mod lease;
 pub mod leftover;
 pub mod load;
