@@ -26,6 +26,8 @@ use crate::error::{Error, Result, sqlstate};
 
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const LOCK_FILE: &str = "lease.lock";
+/// Bytes of a copied file that are synced at a time: a commit beside waits for no more than these.
+const PIECE_BYTES: usize = 4 << 20;
 
 /// Blobs in a folder of a local disk.
 #[derive(Debug, Clone)]
@@ -81,7 +83,7 @@ impl BlobStore for LocalStore {
         let prepared = futures::future::try_join_all(blobs.into_iter().map(|(path, bytes)| {
             self.blocking(move |inner| {
                 let target = inner.root.join(path);
-                let temporary = inner.write_temporary(&target, &bytes)?;
+                let temporary = inner.write_temporary(&target, &bytes, PIECE_BYTES)?;
                 Ok((temporary, target))
             })
         }))
@@ -226,7 +228,7 @@ impl BlobStore for LocalStore {
 impl Inner {
     /// Writes whole content under its name; the name is durable once the folder is synced.
     fn put_name(&self, target: &Path, bytes: &[u8], existing: Existing) -> Result<PutOutcome> {
-        let temporary = self.write_temporary(target, bytes)?;
+        let temporary = self.write_temporary(target, bytes, usize::MAX)?;
         Ok(if self.rename(&temporary, target, existing)? {
             PutOutcome::Written(version_of(bytes))
         } else {
@@ -241,7 +243,7 @@ impl Inner {
     ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
         let mut temporaries = Vec::with_capacity(targets.len());
         for (target, bytes) in targets {
-            match self.write_temporary(target, bytes) {
+            match self.write_temporary(target, bytes, usize::MAX) {
                 Ok(temporary) => temporaries.push(temporary),
                 Err(error) => {
                     temporaries.iter().for_each(|path| remove_quietly(path));
@@ -300,16 +302,22 @@ impl Inner {
         Err(file_error(target, &error))
     }
 
-    /// Writes and syncs the content under a temporary name beside `target`.
-    fn write_temporary(&self, target: &Path, bytes: &[u8]) -> Result<PathBuf> {
+    /// Writes and syncs the content under a temporary name beside `target`, so many bytes at a time.
+    fn write_temporary(&self, target: &Path, bytes: &[u8], piece: usize) -> Result<PathBuf> {
         let folder = parent_of(target);
         self.folder(&folder)?;
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
         let temporary = folder.join(format!(".{name}.{number}{TEMPORARY_SUFFIX}"));
         let written = File::create(&temporary).and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_data()
+            let mut pieces = bytes.chunks(piece);
+            // Of an empty file its emptiness.
+            file.write_all(pieces.next().unwrap_or_default())?;
+            file.sync_data()?;
+            pieces.try_for_each(|piece| {
+                file.write_all(piece)?;
+                file.sync_data()
+            })
         });
         if let Err(error) = written {
             remove_quietly(&temporary);

@@ -115,4 +115,6 @@ mod tests;
 #[cfg(test)]
 mod tests_damage;
 #[cfg(test)]
+mod tests_fuzz;
+#[cfg(test)]
 mod tests_merge;
