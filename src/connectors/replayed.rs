@@ -363,10 +363,14 @@ impl Source for ReplayedSource {
         if planned.is_none() && to <= from {
             return Ok(None);
         }
-        let own_end = planned.map_or(own_start, |range| range.end);
+        // Where records are lost a range begins elsewhere than it was asked to.
+        let own = planned.unwrap_or_else(|| SourceRange {
+            start: own_start.clone(),
+            end: own_start,
+        });
         Ok(Some(SourceRange {
-            start: start.clone(),
-            end: joined(own_end, from.max(to)),
+            start: joined(own.start, from),
+            end: joined(own.end, from.max(to)),
         }))
     }
 

@@ -97,7 +97,8 @@ impl DatabaseParts {
             .expect("the engine is set once, here");
         parts.start_housekeeping();
         if options.start_pipelines {
-            let schedules = super::schedules::run(Arc::downgrade(&parts));
+            let catalog = parts.catalog.clone();
+            let schedules = super::schedules::run(catalog, Arc::downgrade(&parts));
             *parts.schedules.lock() = Some(tokio::spawn(schedules));
         }
         Ok(parts)

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::DatabaseParts;
+use crate::catalog::Catalog;
 use crate::catalog::schedule::ScheduleDefinition;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::engine::drilling::Fault;
@@ -19,15 +20,22 @@ use crate::session::trials::{record_failed_drill, run_drills};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs what is due until the database is gone.
-pub(super) async fn run(parts: Weak<DatabaseParts>) {
+pub(super) async fn run(catalog: Arc<Catalog>, parts: Weak<DatabaseParts>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        if parts.strong_count() == 0 {
+            return;
+        }
+        // Nothing is held while nobody asks for drills: the database is to be gone when its last user is.
+        let definitions = catalog.snapshot();
+        if definitions.schedules().next().is_none() {
+            continue;
+        }
         let Some(parts) = parts.upgrade() else {
             return;
         };
-        let definitions = parts.catalog.snapshot();
         for name in due_now(&parts, &definitions) {
             if let Some(schedule) = definitions.schedule(&name) {
                 drill(&parts, &definitions, &name, schedule).await;

@@ -161,10 +161,13 @@ impl Engine {
         Ok(found)
     }
 
-    /// What readers see, once that is of the checkpoint that is there: after a statement that made the
-    /// pipeline begin anew, or batches run again, it is waited for.
+    /// What readers see, once that is of the checkpoint that is there: after a start, or a statement that made
+    /// the pipeline begin anew or batches run again, it is waited for.
     pub(super) async fn current(&self, shared: &PipelineShared, view: &str) -> Result<Published> {
         let mut status = shared.status.subscribe();
+        let opened = status.wait_for(|status| !matches!(*status, "starting" | "restoring"));
+        // One that takes longer is told by what it has not.
+        tokio::time::timeout(CURRENT_PATIENCE, opened).await.ok();
         let rests = status.wait_for(|status| matches!(*status, "stopped" | "failed"));
         tokio::select! {
             biased;
