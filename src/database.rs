@@ -14,9 +14,12 @@
 pub(crate) mod backup;
 mod lock;
 mod parts;
+mod schedules;
 mod seams;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_schedules;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -19,6 +19,8 @@ pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 pub mod connectors;
+#[cfg(test)]
+mod counting_allocator;
 pub mod crash_point;
 pub mod database;
 pub mod dataflow;

@@ -9,6 +9,7 @@ REPAIR CHECKPOINT OF v DRY RUN;           -- what REPAIR would do
 VERIFY MATERIALIZED VIEW v SAMPLE 1000;   -- compute it again and compare a thousand rows
 TEST SOURCE s;                            -- each step of the connection by itself
 SUGGEST WATERMARK FOR s;                  -- how late its rows came
+COMPARE SCHEMA OF v;                      -- source, stream, view and sink side by side
 
 SELECT stream_name, status, exception, hint FROM streaming_queries;
 SELECT event_at, event, object_name, detail FROM streaming_events ORDER BY event_at DESC LIMIT 20;

@@ -4,3 +4,4 @@
 REPAIR CHECKPOINT OF v;                   -- writes anew what the files beside it prove
 REBUILD STATE OF v;                       -- computes the state again, batch by batch
 VERIFY MATERIALIZED VIEW v;               -- and proves it
+REPLAY DEAD LETTERS OF s;                 -- after a fix of the stream: records that could not be read

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use super::definition::{CatalogObject, PipelineDefinition};
 use super::function::FunctionDefinition;
+use super::schedule::ScheduleDefinition;
 use super::snapshot::{CatalogSnapshot, PartsMut, SecretRecord};
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
 
 /// One change.
 #[derive(Debug, Clone)]
@@ -44,6 +46,10 @@ pub enum CatalogChange {
     PutFunction(Arc<FunctionDefinition>),
     /// A function goes.
     DropFunction(Arc<FunctionDefinition>),
+    /// A new schedule of recovery drills.
+    CreateSchedule(String, ScheduleDefinition),
+    /// A schedule goes.
+    DropSchedule(String),
 }
 
 /// A session's uncommitted changes to the catalog.
@@ -131,6 +137,7 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
         pipelines,
         secrets,
         functions,
+        schedules,
     } = contents.parts_mut();
     match change {
         CatalogChange::Create(object) => {
@@ -146,10 +153,16 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
             }
             objects.remove(name);
             objects.insert(object.name.clone(), object.clone());
+            let mut renamed: Vec<_> = schedules.values_mut().collect();
+            renamed.retain(|s| s.target == *name && !pipelines.contains_key(name));
+            for schedule in renamed {
+                schedule.target.clone_from(&object.name);
+            }
         }
         CatalogChange::Drop { name, oid } => {
             expect_object(objects.get(name), name, *oid)?;
             objects.remove(name);
+            schedules.retain(|_, s| s.target != *name || pipelines.contains_key(name));
         }
         CatalogChange::PutPipeline(name, definition) => {
             if let Some(existing) = pipelines.get(name)
@@ -163,6 +176,8 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
             if pipelines.remove(name).is_none() {
                 return Err(changed_meanwhile("pipeline", name));
             }
+            // One that became part of another one goes on under the view of its name.
+            schedules.retain(|_, s| s.target != *name || objects.contains_key(name));
         }
         CatalogChange::CreateSecret(name, record) => {
             if secrets.contains_key(name) {
@@ -187,6 +202,17 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
                 }
                 _ => functions.insert(signature, function.clone()),
             };
+        }
+        CatalogChange::CreateSchedule(name, schedule) => {
+            if schedules.contains_key(name) {
+                return Err(duplicate_schedule(name));
+            }
+            schedules.insert(name.clone(), schedule.clone());
+        }
+        CatalogChange::DropSchedule(name) => {
+            if schedules.remove(name).is_none() {
+                return Err(changed_meanwhile("recovery schedule", name));
+            }
         }
         CatalogChange::DropFunction(function) => {
             let signature = function.signature();
@@ -233,6 +259,18 @@ pub fn duplicate_secret(name: &str) -> Error {
         format!("secret \"{name}\" already exists"),
     )
     .hint(format!("Change its value with ALTER SECRET {name} AS '…'."))
+}
+
+/// 42710: the schedule's name is taken.
+pub fn duplicate_schedule(name: &str) -> Error {
+    Error::new(
+        sqlstate::DUPLICATE_OBJECT,
+        format!("recovery schedule \"{name}\" already exists"),
+    )
+    .hint(format!(
+        "DROP RECOVERY SCHEDULE {}; comes first.",
+        quote_identifier(name)
+    ))
 }
 
 fn changed_meanwhile(what: &str, name: &str) -> Error {

@@ -21,6 +21,7 @@ pub mod history;
 pub mod pg_catalog;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod schedule;
 mod secrets;
 pub mod shape;
 pub mod snapshot;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::FIRST_OID;
 use super::definition::{CatalogObject, Definition, OptionValue, Options, PipelineDefinition};
 use super::function::FunctionDefinition;
+use super::schedule::ScheduleDefinition;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
@@ -41,6 +42,9 @@ pub struct CatalogSnapshot {
     /// By their signatures.
     #[serde(default)]
     functions: BTreeMap<String, Arc<FunctionDefinition>>,
+    /// Of recovery drills.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    schedules: BTreeMap<String, ScheduleDefinition>,
 }
 
 /// The name spaces, to change them.
@@ -49,6 +53,7 @@ pub(super) struct PartsMut<'a> {
     pub pipelines: &'a mut BTreeMap<String, PipelineDefinition>,
     pub secrets: &'a mut BTreeMap<String, SecretRecord>,
     pub functions: &'a mut BTreeMap<String, Arc<FunctionDefinition>>,
+    pub schedules: &'a mut BTreeMap<String, ScheduleDefinition>,
 }
 
 impl Default for CatalogSnapshot {
@@ -60,6 +65,7 @@ impl Default for CatalogSnapshot {
             pipelines: BTreeMap::new(),
             secrets: BTreeMap::new(),
             functions: BTreeMap::new(),
+            schedules: BTreeMap::new(),
         }
     }
 }
@@ -131,6 +137,25 @@ impl CatalogSnapshot {
             pipelines: &mut self.pipelines,
             secrets: &mut self.secrets,
             functions: &mut self.functions,
+            schedules: &mut self.schedules,
+        }
+    }
+
+    /// All schedules of recovery drills, by name.
+    pub fn schedules(&self) -> impl Iterator<Item = (&String, &ScheduleDefinition)> {
+        self.schedules.iter()
+    }
+
+    /// A schedule of recovery drills.
+    pub fn schedule(&self, name: &str) -> Option<&ScheduleDefinition> {
+        self.schedules.get(name)
+    }
+
+    /// The pipeline of that name, or that of the view or sink of that name.
+    pub fn pipeline_named(&self, name: &str) -> Option<&str> {
+        match self.pipelines.get_key_value(name) {
+            Some((pipeline, _)) => Some(pipeline),
+            None => pipeline_of(&self.object(name)?.definition),
         }
     }
 

@@ -280,6 +280,11 @@ impl Checkpoint {
         self.shared.state.lock().first_batch.unwrap_or_default()
     }
 
+    /// The identity of the pipeline that it belongs to.
+    pub fn pipeline_id(&self) -> uuid::Uuid {
+        self.shared.identity.pipeline_id
+    }
+
     /// The pipeline that it belongs to.
     pub fn pipeline_name(&self) -> &str {
         &self.shared.identity.pipeline_name

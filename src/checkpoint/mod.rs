@@ -116,4 +116,6 @@ mod tests;
 #[cfg(test)]
 mod tests_damage;
 #[cfg(test)]
+mod tests_fuzz;
+#[cfg(test)]
 mod tests_merge;

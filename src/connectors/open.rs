@@ -7,10 +7,12 @@ use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
 use super::bad_rows::BadRowPolicy;
-use super::files::FilesSource;
+use super::files::{self, FilesSource};
+use super::formats::FormatOptions;
 use super::generator::GeneratorSource;
 use super::kafka::KafkaSource;
 use super::log_source::LogSource;
+use super::replayed::{LetterFormat, Letters, ReplayedSource};
 use super::settings::{SecretLookup, Settings};
 use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
 use super::telling::Names;
@@ -39,6 +41,10 @@ pub struct ConnectorEnvironment {
     pub source_log: Option<Arc<dyn SourceLog>>,
     /// The pipeline that reads, for the statements in hints. `None` for readers without one.
     pub pipeline: Option<String>,
+    /// Its identity: whoever has none is given no records again that were set aside.
+    pub pipeline_id: Option<uuid::Uuid>,
+    /// What that pipeline was given again of the stream; set by [`open_source`].
+    pub letters: Option<Arc<Letters>>,
     /// Where letters go that no batch carries: the stream, the commit of the durable log that they
     /// came before or with, and the letters. `None`: only the receiver's status has them.
     pub dead_letters: Option<DeadLetterHook>,
@@ -58,6 +64,8 @@ impl ConnectorEnvironment {
             clock,
             source_log: None,
             pipeline: None,
+            pipeline_id: None,
+            letters: None,
             dead_letters: None,
             secrets: Arc::new(|_| None),
             retain_batches: 100,
@@ -111,6 +119,11 @@ pub fn open_source(
             ));
         }
     };
+    let mut environment = environment.clone();
+    if let Some((log, id)) = environment.log.clone().zip(environment.pipeline_id) {
+        environment.letters = Some(Arc::new(Letters::new(log, object.oid, id)));
+    }
+    let environment = &environment;
     let source: SourceRef = match connector.as_deref() {
         None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)?),
         Some("files") => Arc::new(FilesSource::open(&sent, options, environment)?),
@@ -129,10 +142,51 @@ pub fn open_source(
     {
         settings.refuse_unsupported(&["schema_evolution"])?;
     }
+    // The records of a stream in the log are rows of it: what goes through again is one more of them.
+    let source = match environment
+        .letters
+        .clone()
+        .filter(|_| !object.definition.is_logged())
+    {
+        Some(letters) => match letter_format(object, environment)? {
+            Some(format) => ReplayedSource::over(source, letters, format),
+            None => source,
+        },
+        None => source,
+    };
     match connector {
         None => Ok(source),
         Some(_) => BadRowPolicy::wrap(source, &settings, Names::new(&object.name, environment)),
     }
+}
+
+/// How records of a stream are decoded one by one; `None`: it has none that can be set aside.
+pub fn letter_format(
+    object: &CatalogObject,
+    environment: &ConnectorEnvironment,
+) -> Result<Option<LetterFormat>> {
+    let Definition::Stream(stream) = &object.definition else {
+        return Ok(None);
+    };
+    let settings = Settings::new(&object.name, &stream.options, &environment.secrets);
+    let location = settings.text("location")?.unwrap_or_default();
+    // As each of the connectors reads it.
+    let (default, sent) = match stream.connector.as_deref() {
+        Some("files") => (files::format_by_name(&location), object.with_sent_columns()),
+        Some("kafka") => (Some("json"), object.with_sent_columns()),
+        Some("socket") => (Some("text"), object.clone()),
+        _ => return Ok(None),
+    };
+    let schema = match stream.connector.as_deref() {
+        Some("socket") => object.sent_schema(),
+        _ => sent.schema(),
+    };
+    let columns = sent.columns().iter();
+    Ok(Some(LetterFormat {
+        format: FormatOptions::from_settings(&settings, || default)?.with_added_columns(&sent),
+        schema,
+        metadata: columns.map(|column| column.metadata_from.clone()).collect(),
+    }))
 }
 
 /// Opens a sink. `input` describes what it is fed; a bare schema means changes without a key.

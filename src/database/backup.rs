@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DatabaseParts;
 use crate::checkpoint::blob::BlobStore;
-use crate::checkpoint::recovery::{Backup, Depth, Survey, identity_at};
+use crate::checkpoint::recovery::{Backup, Depth, Survey, identity_at, not_empty};
 use crate::checkpoint::{CheckpointLocation, local::LocalStore};
 use crate::error::{Error, Result, sqlstate};
 
@@ -62,6 +62,8 @@ pub(crate) struct CopiedCheckpoint {
     pub files: u64,
     /// Bytes.
     pub bytes: u64,
+    /// CRC-32C over the names and contents of its files, in the order of the names, `metadata` last.
+    crc32c: u32,
 }
 
 impl DatabaseBackup {
@@ -88,6 +90,7 @@ impl DatabaseBackup {
 
 /// Copies the database to an empty location.
 pub(crate) async fn back_up(parts: &DatabaseParts, location: &str) -> Result<DatabaseBackup> {
+    parts.engine().check_backup_target(location)?;
     let to = CheckpointLocation::store(location, &BTreeMap::new())?;
     if !to.list("").await?.is_empty() {
         return Err(not_empty(&to.describe()));
@@ -124,14 +127,6 @@ pub(crate) async fn back_up(parts: &DatabaseParts, location: &str) -> Result<Dat
     .hint("Run BACKUP DATABASE while nobody creates or alters objects."))
 }
 
-fn not_empty(location: &str) -> Error {
-    Error::new(
-        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-        format!("backup location \"{location}\" is not empty"),
-    )
-    .hint("Choose another folder: a backup never replaces one.")
-}
-
 impl DatabaseBackup {
     async fn copy_checkpoint(
         &mut self,
@@ -149,14 +144,16 @@ impl DatabaseBackup {
             batch_id,
             files,
             bytes,
+            crc32c,
             ..
-        } = parts.engine().back_up(pipeline, Some(&to)).await?;
+        } = parts.engine().copy_checkpoint(pipeline, &to).await?;
         self.checkpoints.push(CopiedCheckpoint {
             pipeline: pipeline.to_owned(),
             folder,
             batch_id,
             files,
             bytes,
+            crc32c,
         });
         Ok(())
     }
@@ -273,7 +270,7 @@ pub(crate) async fn restore(location: &str, data: &Path) -> Result<DatabaseBacku
     for (checkpoint, (store, survey)) in backup.checkpoints.iter().zip(&checkpoints) {
         let folder = unfinished.join(&checkpoint.folder);
         let target: Arc<dyn BlobStore> = Arc::new(LocalStore::new(&folder));
-        copy(store, survey, checkpoint.batch_id, &target).await?;
+        copy(store, survey, checkpoint, &target).await?;
     }
     if data.exists() {
         fs::remove_dir(data)?;
@@ -317,22 +314,50 @@ async fn survey_of(
     let store = CheckpointLocation::store(&at, &BTreeMap::new())?;
     let identity = identity_at(&store).await?;
     let survey = Survey::take(&store, &identity, None, Depth::Full).await?;
-    match survey.why_unusable_at(checkpoint.batch_id) {
-        None => Ok((store, survey)),
-        Some(why) => Err(unusable(location, &checkpoint.folder, &why)),
+    if let Some(why) = survey.why_unusable_at(checkpoint.batch_id) {
+        return Err(unusable(location, &checkpoint.folder, &why));
     }
+    // One that opens from an older state is not what was backed up either.
+    check_whole(&store, &survey, checkpoint).await?;
+    Ok((store, survey))
+}
+
+/// The files of a checkpoint's copy, in the order in which they were summed up.
+fn files_of(survey: &Survey, checkpoint: &CopiedCheckpoint) -> impl Iterator<Item = String> {
+    let paths = survey.files_at(checkpoint.batch_id).into_iter();
+    paths.chain(["metadata".to_owned()])
+}
+
+/// Checks that the sound files are all that were backed up, and as they were.
+async fn check_whole(
+    from: &Arc<dyn BlobStore>,
+    survey: &Survey,
+    checkpoint: &CopiedCheckpoint,
+) -> Result<()> {
+    let mut crc32c = 0;
+    for path in files_of(survey, checkpoint) {
+        if let Some(blob) = from.get(&path).await? {
+            crc32c = crc32c::crc32c_append(crc32c, path.as_bytes());
+            crc32c = crc32c::crc32c_append(crc32c, &blob.bytes);
+        }
+    }
+    if crc32c == checkpoint.crc32c {
+        return Ok(());
+    }
+    let damage = survey.first_damage();
+    let why = damage.unwrap_or_else(|| "its files are not those that were backed up".to_owned());
+    Err(unusable(&from.describe(), &checkpoint.folder, &why))
 }
 
 async fn copy(
     from: &Arc<dyn BlobStore>,
     survey: &Survey,
-    batch_id: u64,
+    checkpoint: &CopiedCheckpoint,
     to: &Arc<dyn BlobStore>,
 ) -> Result<()> {
     let mut group = Vec::new();
     let mut bytes = 0;
-    let paths = survey.files_at(batch_id).into_iter();
-    for path in paths.chain(["metadata".to_owned()]) {
+    for path in files_of(survey, checkpoint) {
         let blob = from.get(&path).await?;
         let blob = blob.ok_or_else(|| unusable(&from.describe(), &path, "the file is missing"))?;
         bytes += blob.bytes.len();

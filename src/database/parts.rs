@@ -58,6 +58,7 @@ pub(crate) struct DatabaseParts {
     engine: OnceLock<Engine>,
     lock: Mutex<Option<DirectoryLock>>,
     housekeeping: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    schedules: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 impl DatabaseParts {
@@ -85,6 +86,7 @@ impl DatabaseParts {
             engine: OnceLock::new(),
             lock: Mutex::new(Some(lock)),
             housekeeping: Mutex::new(None),
+            schedules: Mutex::new(None),
         });
         parts.archive_leftovers(dir);
         let engine = start_engine(&parts, dir, budget, options).await?;
@@ -94,6 +96,11 @@ impl DatabaseParts {
             .map_err(|_| ())
             .expect("the engine is set once, here");
         parts.start_housekeeping();
+        if options.start_pipelines {
+            let catalog = parts.catalog.clone();
+            let schedules = super::schedules::run(catalog, Arc::downgrade(&parts));
+            *parts.schedules.lock() = Some(tokio::spawn(schedules));
+        }
         Ok(parts)
     }
 
@@ -178,8 +185,11 @@ impl DatabaseParts {
     }
 
     pub async fn close(&self) -> Result<()> {
-        let housekeeping = self.housekeeping.lock().take();
-        if let Some(task) = housekeeping {
+        let tasks = [
+            self.housekeeping.lock().take(),
+            self.schedules.lock().take(),
+        ];
+        for task in tasks.into_iter().flatten() {
             task.abort();
             // It holds the history until it has ended; that it was cancelled is what was asked.
             task.await.ok();
@@ -192,8 +202,10 @@ impl DatabaseParts {
 
 impl Drop for DatabaseParts {
     fn drop(&mut self) {
-        if let Some(task) = self.housekeeping.get_mut().take() {
-            task.abort();
+        for task in [&mut self.housekeeping, &mut self.schedules] {
+            if let Some(task) = task.get_mut().take() {
+                task.abort();
+            }
         }
     }
 }

@@ -134,6 +134,11 @@ impl parts::History for History {
         logged("dead letters", History::record_dead_letters(self, &rows));
     }
 
+    fn forget_batch_letters(&self, stream: &str, pipeline: &str, batch_id: u64) {
+        let forgotten = History::forget_batch_letters(self, stream, pipeline, batch_id);
+        logged("dead letters", forgotten);
+    }
+
     fn record_late_rows(
         &self,
         place: &BatchPlace<'_>,

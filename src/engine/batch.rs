@@ -315,7 +315,10 @@ impl Pipeline {
             let changes = result.view_changes.get(&sink.view).unwrap_or(&nothing);
             let mut whole;
             let changes = if sink.is_new && !opened.unfilled.contains(&sink.view) {
-                whole = self.shared.stored_rows(&sink.view)?;
+                // Of the batch before this one, whatever readers see.
+                whole = self
+                    .shared
+                    .stored_rows(&sink.view, &opened.state.snapshot())?;
                 whole.extend(changes.iter().cloned());
                 &whole
             } else {

@@ -285,13 +285,18 @@ impl Pipeline {
             sink.is_new &= !committing.sinks.contains(&sink.name);
         }
         crash_point("after_apply");
-        self.shared.publish(
-            committing.snapshot,
-            batch_id,
-            committing.view_changes,
-            committing.filled,
-            committing.switched,
-        );
+        if self.shows(batch_id) {
+            self.shared.publish(
+                committing.snapshot,
+                batch_id,
+                committing.view_changes,
+                committing.filled,
+                committing.switched,
+            );
+        } else {
+            self.switching.extend(committing.switched);
+            self.shared.pass_over(batch_id);
+        }
         let rows = metrics_rows(&written.figures, &written.watch.phases, &written.views);
         let history = &self.parts.history;
         history.record_metrics(&self.shared.name, batch_id, &rows);
@@ -300,6 +305,23 @@ impl Pipeline {
         self.after_commit(&committing.entry).await;
         crash_point("after_retention");
         Ok(())
+    }
+
+    /// Whether readers get to see a batch: while those that a statement made run again come, they keep what
+    /// they see. Whoever subscribed meanwhile saw that too, and must begin anew.
+    pub(super) fn shows(&mut self, batch_id: u64) -> bool {
+        let Some(shown) = self.shown else {
+            return true;
+        };
+        let is_whole = self.opened.as_ref().is_none_or(|o| o.unfilled.is_empty());
+        if batch_id < shown || !is_whole {
+            return false;
+        }
+        self.shown = None;
+        for object in &self.objects {
+            self.shared.end_subscriptions(&object.name);
+        }
+        true
     }
 
     /// Gives up a commit that is on its way, before what it writes to is closed.

@@ -1,4 +1,4 @@
-//! Looking at a checkpoint from beside its pipeline, and copying it: neither waits for a batch.
+//! Looking at a checkpoint from beside its pipeline: nobody waits for a batch.
 //!
 //! A pipeline that runs, rests or cannot open is looked at in the same way: its files are read as they
 //! lie, and each source is asked whether it still has what comes next.
@@ -16,7 +16,7 @@ use super::shared::{Command, PipelineShared};
 use crate::checkpoint::blob::BlobStore;
 use crate::checkpoint::local::room_at;
 use crate::checkpoint::recovery::{
-    Backup, Depth, Entry, PartReport, Survey, back_up, diagnose, guide_json, plan_rebuild,
+    Depth, Entry, PartReport, Survey, diagnose, guide_json, plan_rebuild,
 };
 use crate::checkpoint::source_log::LogReader;
 use crate::checkpoint::{CheckpointLocation, Identity};
@@ -133,6 +133,7 @@ impl Engine {
         let log = LogReader::new(store, identity.clone(), relation);
         let mut environment = parts.connector_environment(Some(Arc::new(log)), 0);
         environment.pipeline = Some(identity.pipeline_name.clone());
+        environment.pipeline_id = Some(identity.pipeline_id);
         connectors::open_source(&object, &environment)
     }
 
@@ -215,20 +216,6 @@ impl Engine {
         source.check_range(&range).await
     }
 
-    /// The newest batch that a backup of a pipeline would open as of; `None`: it cannot be used.
-    pub async fn usable_batch(&self, pipeline: &str, location: &str) -> Result<Option<u64>> {
-        let (_, identity) = self.place_of(pipeline)?;
-        let store = CheckpointLocation::store(location, &BTreeMap::new())?;
-        let survey = Survey::take(&store, &identity, None, Depth::Quick).await?;
-        survey.require_own()?;
-        Ok(survey.newest_usable())
-    }
-
-    /// Where the database lies.
-    pub fn data_dir(&self) -> std::path::PathBuf {
-        self.inner.parts.data_dir.clone()
-    }
-
     /// A pipeline has committed a batch.
     pub fn has_batch(&self, pipeline: &str) -> bool {
         let history = &self.inner.parts.history;
@@ -237,27 +224,6 @@ impl Engine {
             let is_published = shared.publication.lock().batch_id.is_some();
             is_published || history.known_batch(pipeline, shared.id).is_some()
         })
-    }
-
-    /// Copies the newest batch of a checkpoint to `to`, or below the data directory's `backups`.
-    pub async fn back_up(&self, pipeline: &str, to: Option<&str>) -> Result<Backup> {
-        let (store, identity) = self.place_of(pipeline)?;
-        let to = match to {
-            Some(to) => to.to_owned(),
-            None => self.default_backup(pipeline),
-        };
-        let target = CheckpointLocation::store(&to, &BTreeMap::new())?;
-        back_up(&store, &target, &identity).await
-    }
-
-    fn default_backup(&self, pipeline: &str) -> String {
-        let parts = &self.inner.parts;
-        let label = crate::checkpoint::archive_label(&parts.clock);
-        let folder = parts
-            .data_dir
-            .join("backups")
-            .join(super::opening::file_name(pipeline));
-        folder.join(label).to_string_lossy().into_owned()
     }
 }
 

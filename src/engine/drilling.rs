@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use self::faults::Fault;
+use self::faults::Made;
 
 use super::Engine;
 use super::pipeline::{Phase, Pipeline};
@@ -25,7 +26,7 @@ use super::recovery::Recovery;
 use super::shared::PipelineShared;
 use super::verifying::{Folder, Published, Side, compare_on_thread, new_folder, told_of};
 use crate::checkpoint::blob::BlobStore;
-use crate::checkpoint::recovery::{Depth, Survey, diagnose, filling_entry, restorable};
+use crate::checkpoint::recovery::{Depth, Survey, diagnose, filling_entry};
 use crate::checkpoint::{CheckpointLocation, Identity};
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 use crate::sql::names::quote_identifier;
@@ -45,8 +46,8 @@ pub struct Drill {
     pub fault: Fault,
     /// The batch that was compared.
     pub batch_id: u64,
-    /// The pipeline came back, and every view of it equals what readers see.
-    pub passed: bool,
+    /// How it ended.
+    pub verdict: Verdict,
     /// What was run, in this order.
     pub statements: Vec<String>,
     /// From the fault to the last batch.
@@ -59,6 +60,28 @@ pub struct Drill {
     pub unexpected_rows: u64,
     /// Sentences.
     pub detail: String,
+}
+
+/// How a drill ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The pipeline came back, and every view of it equals what readers see.
+    Passed,
+    /// It did not come back, or with other rows.
+    Failed,
+    /// The checkpoint has nothing that the fault could be made on.
+    Skipped,
+}
+
+impl Verdict {
+    /// As `streaming_recovery_drills` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
 }
 
 /// A copy of a checkpoint as of one batch, and what readers see at it.
@@ -87,20 +110,28 @@ impl Engine {
         let clock = &self.inner.parts.clock;
         let begun_us = clock.now_us();
         let made = fault.make(Path::new(&copy.location), &survey, copy.batch_id)?;
-        let mut statements = Vec::new();
-        let recovered = recover(&mut twin, &store, &identity, fault, &mut statements).await;
-        let duration_us = clock.now_us() - begun_us;
         let mut drill = Drill {
             fault,
             batch_id: copy.batch_id,
-            passed: false,
-            statements,
-            duration_us,
+            verdict: Verdict::Failed,
+            statements: Vec::new(),
+            duration_us: 0,
             rows: 0,
             missing_rows: 0,
             unexpected_rows: 0,
-            detail: made,
+            detail: String::new(),
         };
+        drill.detail = match made {
+            Made::Done(what) => what,
+            Made::Nothing(why) => {
+                drill.verdict = Verdict::Skipped;
+                drill.detail = format!("Nothing was tried: {why}.");
+                return Ok(drill);
+            }
+        };
+        let statements = &mut drill.statements;
+        let recovered = recover(&mut twin, &store, &identity, fault, statements).await;
+        drill.duration_us = clock.now_us() - begun_us;
         match recovered {
             Ok(()) => drill.compare(&twin, &copy).await?,
             Err(error) => {
@@ -120,11 +151,12 @@ impl Engine {
     /// Links the files of the checkpoint as of the batch that readers see.
     async fn copy_for_drill(&self, shared: &PipelineShared, identity: &Identity) -> Result<Copy> {
         let (store, _) = self.place_of(&shared.name)?;
+        let mut reason = None;
         for _ in 0..COPIES_MAX {
             let names: Vec<String> = shared.readers.read().keys().cloned().collect();
             let mut views = Vec::new();
             for name in names {
-                let published = self.published(shared, &name)?;
+                let published = self.current(shared, &name).await?;
                 views.push((name, published));
             }
             // One batch after the other is published: those of one batch belong together.
@@ -137,7 +169,8 @@ impl Engine {
             }
             let survey = Survey::take(&store, identity, None, Depth::Quick).await?;
             survey.require_own()?;
-            if restorable(&survey, batch_id).is_none() {
+            reason = survey.why_unusable_at(batch_id);
+            if reason.is_some() {
                 continue;
             }
             let folder = new_folder(&self.inner.parts);
@@ -151,6 +184,9 @@ impl Engine {
                 });
             }
         }
+        if let Some(why) = reason {
+            return Err(not_sound(&shared.name, &why));
+        }
         Err(Error::transient(
             sqlstate::IO_ERROR,
             format!(
@@ -163,6 +199,15 @@ impl Engine {
             quote_identifier(&shared.name)
         )))
     }
+}
+
+/// A drill shows nothing where the checkpoint itself would not open.
+fn not_sound(pipeline: &str, why: &str) -> Error {
+    Error::damaged(format!(
+        "checkpoint of pipeline \"{pipeline}\" cannot be drilled: {why}"
+    ))
+    .detail("It would not open as it is. Nothing was copied.")
+    .hint(format!("DIAGNOSE {};", quote_identifier(pipeline)))
 }
 
 fn nothing_to_drill(pipeline: &str) -> Error {
@@ -222,6 +267,9 @@ async fn recover(
     loop {
         let ran = fault.run(twin, tries).await;
         tries += 1;
+        if tries == 1 && ran.is_ok() && fault == Fault::SchemaChange {
+            return Err(Error::damaged("it went on with the state of another query"));
+        }
         match &ran {
             Err(error) if error.kind() == ErrorKind::Transient && tries < TRIES_MAX => continue,
             Err(error) if error.kind() == ErrorKind::Transient => return Err(error.clone()),
@@ -229,7 +277,8 @@ async fn recover(
         }
         let survey = Survey::take(store, identity, known, Depth::Full).await?;
         let parts = diagnose(&survey, Depth::Full, twin.parts.clock.now_us());
-        let statement = parts.into_iter().find_map(|part| part.repair);
+        let named = parts.into_iter().find_map(|part| part.repair);
+        let statement = named.or_else(|| fault.statement(identity).filter(|_| ran.is_err()));
         let is_new = statement
             .as_ref()
             .is_some_and(|s| statements.last() != Some(s));
@@ -275,6 +324,11 @@ fn work_of(statement: &str) -> Result<Recovery> {
 }
 
 impl Drill {
+    /// How long it took, in whole milliseconds.
+    pub fn duration_ms(&self) -> u64 {
+        u64::try_from(self.duration_us / 1000).unwrap_or(0)
+    }
+
     async fn compare(&mut self, twin: &Pipeline, copy: &Copy) -> Result<()> {
         let mut differing = Vec::new();
         for (name, published) in &copy.views {
@@ -289,7 +343,9 @@ impl Drill {
                 differing.push(format!("{name}: {}", compared.examples.join(", ")));
             }
         }
-        self.passed = differing.is_empty();
+        if differing.is_empty() {
+            self.verdict = Verdict::Passed;
+        }
         let outcome = match differing.is_empty() {
             true => "Its views equal what readers see.".to_owned(),
             false => format!("Rows differ: {}.", differing.join("; ")),

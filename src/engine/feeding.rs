@@ -140,6 +140,11 @@ impl Feeding<'_> {
         watch: &mut Stopwatch,
     ) -> Result<()> {
         let skew_us = slot.max_future_skew_us.or(self.skew_us);
+        if slot.decodes_text {
+            let (stream, pipeline) = (&slot.relation, &self.shared.name);
+            let history = &self.parts.history;
+            history.forget_batch_letters(stream, pipeline, entry.batch_id);
+        }
         let mut chunks = slot
             .source
             .read_range(entry.batch_id, range, slot.read_columns())

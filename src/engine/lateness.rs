@@ -106,6 +106,12 @@ fn event_time_of(object: &CatalogObject) -> Result<usize> {
     }
 }
 
+/// A watermark can be suggested for a stream, and it has none yet.
+pub fn wants_watermark(object: &CatalogObject) -> bool {
+    let has_none = matches!(&object.definition, Definition::Stream(s) if s.watermark.is_none());
+    has_none && event_time_of(object).is_ok()
+}
+
 impl Engine {
     /// Looks at the rows of a stream that are there, in the order in which they came.
     pub async fn suggest_watermark(&self, object: &CatalogObject) -> Result<Vec<Suggestion>> {

@@ -5,6 +5,7 @@
 //! [`decide`]; I/O sits at the edge. Absent: SQL text (the session binds it) and operators (the
 //! dataflow runs them).
 
+mod backups;
 mod batch;
 mod board;
 mod closing;
@@ -29,8 +30,10 @@ pub mod probing;
 mod read;
 mod receivers;
 pub mod recovery;
+pub mod replaying;
 mod resetting;
 mod restoring;
+pub mod sampling;
 mod settings;
 mod shared;
 mod sinks;
@@ -52,6 +55,7 @@ use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::connectors::replayed::letters_relation;
 use crate::connectors::{SocketReceiver, SourceRange};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
@@ -59,6 +63,7 @@ use crate::sql::statement::ObjectKind;
 
 pub use crate::checkpoint::recovery::Backup;
 use crate::dataflow::plan::ViewPlan;
+pub use backups::Usable;
 pub use diagnosing::CheckpointDiagnosis;
 pub(crate) use opening::file_name;
 use parts::{Definitions, EngineParts};
@@ -287,7 +292,7 @@ impl Engine {
 
     /// Checks that a pipeline could read a relation, as far as its definition says.
     pub fn check_source(&self, object: &CatalogObject) -> Result<()> {
-        opening::open_relation(&self.inner.parts, object, None, 0).map(drop)
+        opening::open_relation(&self.inner.parts, object, None, None, 0).map(drop)
     }
 
     /// Checks that a plan can run as a view and describes its operators, without starting it:
@@ -369,7 +374,9 @@ impl Engine {
         match &object.definition {
             Definition::Stream(_) | Definition::Table(_) => {
                 self.inner.receivers.stop(&object.name).await;
-                self.inner.parts.log.forget(object.oid)
+                let log = &self.inner.parts.log;
+                log.forget(letters_relation(object.oid))?;
+                log.forget(object.oid)
             }
             Definition::MaterializedView(view) => {
                 self.leave(&object.name, &view.pipeline, false).await
@@ -513,7 +520,7 @@ impl Engine {
         object: &CatalogObject,
         projection: &[usize],
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let (source, _) = opening::open_relation(&self.inner.parts, object, None, 0)?;
+        let (source, _) = opening::open_relation(&self.inner.parts, object, None, None, 0)?;
         let start = source.initial_offset().await?;
         let latest = source.latest_offset().await?;
         let range = source

@@ -248,7 +248,9 @@ impl Pipeline {
             pace: Pace::default(),
             unpersisted: Unpersisted::default(),
         });
-        if let Some(batch_id) = last.as_ref().map(|c| c.batch_id) {
+        if let Some(batch_id) = last.as_ref().map(|c| c.batch_id)
+            && self.shows(batch_id)
+        {
             self.shared.publish(
                 state.snapshot(),
                 batch_id,
@@ -547,7 +549,13 @@ async fn open_slot(
         .definitions
         .object(relation)
         .ok_or_else(|| unknown(relation))?;
-    let (source, reads_log) = open_relation(parts, &object, Some(checkpoint), retain_batches)?;
+    let (source, reads_log) = open_relation(
+        parts,
+        &object,
+        Some(checkpoint.pipeline_id()),
+        Some(checkpoint),
+        retain_batches,
+    )?;
     let object = object.with_stored_columns();
     let (watermark, expectations, options) = match &object.definition {
         Definition::Stream(s) => (
@@ -601,16 +609,18 @@ async fn open_slot(
     Ok(slot)
 }
 
-/// Opens a relation's source; the flag says that it lies in the durable log.
+/// Opens a relation's source, for a pipeline or for nobody; the flag says that it lies in the durable log.
 pub(super) fn open_relation(
     parts: &EngineParts,
     object: &CatalogObject,
+    pipeline_id: Option<uuid::Uuid>,
     checkpoint: Option<&Arc<Checkpoint>>,
     retain_batches: usize,
 ) -> Result<(SourceRef, bool)> {
     let source_log = checkpoint.map(|c| c.source_log(&object.name));
     let mut environment = parts.connector_environment(source_log, retain_batches);
     environment.pipeline = checkpoint.map(|c| c.pipeline_name().to_owned());
+    environment.pipeline_id = pipeline_id;
     let source = connectors::open_source(object, &environment)?;
     let reads_log = match &object.definition {
         Definition::Stream(s) => matches!(s.connector.as_deref(), None | Some("socket")),

@@ -49,6 +49,8 @@ pub trait History: Send + Sync {
     fn record_event(&self, event: Event);
     /// Rows of `streaming_dead_letters` of one batch; numbered by their order in the batch.
     fn record_dead_letters(&self, stream: &str, pipeline: &str, batch_id: u64, rows: &[DeadLetter]);
+    /// A batch is about to be read: letters that an earlier reading of it left are told anew.
+    fn forget_batch_letters(&self, stream: &str, pipeline: &str, batch_id: u64);
     /// Rows of `streaming_late_rows` of one batch of a view; numbered by their order.
     fn record_late_rows(&self, place: &BatchPlace<'_>, watermark: Option<i64>, rows: &[LateRow]);
     /// Rows of `streaming_expectations_log` of one batch of a stream.

@@ -138,6 +138,8 @@ pub(super) struct Pipeline {
     pub hold: Option<Hold>,
     /// Opening has come to the checkpoint and not beyond it.
     pub is_opening_checkpoint: bool,
+    /// Readers go on seeing what they see until the batch of this number has run again.
+    pub shown: Option<u64>,
     stopped_by_user: bool,
     waiters: Vec<Waiter>,
     last_start: Option<tokio::time::Instant>,
@@ -182,6 +184,7 @@ impl Pipeline {
             attempt: 0,
             hold: None,
             is_opening_checkpoint: false,
+            shown: None,
             waiters: Vec::new(),
             last_start: None,
         }

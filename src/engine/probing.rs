@@ -171,7 +171,7 @@ impl Engine {
     async fn probe_source(&self, probes: &mut Probes<'_>, object: &CatalogObject) -> Option<()> {
         let parts = &self.inner.parts;
         let open = async {
-            let (source, _) = open_relation(parts, object, None, 0)?;
+            let (source, _) = open_relation(parts, object, None, None, 0)?;
             let detail = format!("{}.", source.description());
             Ok((source, detail))
         };
@@ -227,6 +227,10 @@ impl Engine {
             let location = location.to_string_lossy().into_owned();
             let mut twin: Pipeline = self.twin(&shared, folder.path(), &location, None)?;
             twin.sink_objects = vec![object.clone()];
+            if !twin.objects.iter().any(|view| reads(object, view)) {
+                // What it delivers is no view: it is planned as one that keeps no rows.
+                twin.objects.push(object.clone());
+            }
             let sinks = twin.sinks_at_rest().await?;
             let sink = sinks.into_iter().next().map(|entry| entry.sink);
             let sink = sink.ok_or_else(|| super::planning::unknown(&object.name))?;
@@ -240,6 +244,11 @@ impl Engine {
         let write = async { Ok(((), sink.check_target().await?)) };
         probes.step("write", write).await
     }
+}
+
+/// Whether a sink delivers the changes of this view.
+fn reads(sink: &CatalogObject, view: &CatalogObject) -> bool {
+    matches!(&sink.definition, Definition::Sink(sink) if sink.from == view.name)
 }
 
 /// The first rows of a range.

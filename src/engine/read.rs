@@ -252,18 +252,17 @@ fn restoring(view: &str) -> Error {
 }
 
 impl PipelineShared {
-    /// The stored rows of a view at the published batch, as inserts.
-    pub(super) fn stored_rows(&self, view: &str) -> Result<Vec<ChangeBatch>> {
-        let (snapshot, reader) = {
-            let publication = self.publication.lock();
-            let reader = self.readers.read().get(view).cloned();
-            (publication.snapshot.clone(), reader)
-        };
-        let (Some(snapshot), Some(reader)) = (snapshot, reader) else {
+    /// The stored rows of a view in a state, as inserts.
+    pub(super) fn stored_rows(
+        &self,
+        view: &str,
+        snapshot: &StateSnapshot,
+    ) -> Result<Vec<ChangeBatch>> {
+        let Some(reader) = self.readers.read().get(view).cloned() else {
             return Ok(Vec::new());
         };
         reader
-            .all_rows(&snapshot, SCAN_BATCH_ROWS)?
+            .all_rows(snapshot, SCAN_BATCH_ROWS)?
             .map(|batch| batch.map(ChangeBatch::inserts))
             .collect()
     }

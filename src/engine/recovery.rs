@@ -19,7 +19,7 @@ use super::pipeline::{Phase, Pipeline};
 use crate::checkpoint::blob::BlobStore;
 use crate::checkpoint::recovery::{Depth, Finding, Hand, Held, Survey, plan, repair};
 use crate::checkpoint::{CheckpointLocation, Identity};
-use crate::error::{Result, sqlstate};
+use crate::error::{Result, counted, sqlstate};
 use crate::sql::recovery::{RecoveryStatement, ResetFrom, RewindTo};
 
 /// Tries at a lease that the pipeline itself has just let go of.
@@ -126,20 +126,37 @@ impl Pipeline {
         self.let_go();
         self.let_go_of_store(false).await?;
         self.state = None;
+        self.shown = None;
         let recovered = self.recover_closed(work).await;
         let stays = matches!(phase, Phase::Stopped) || (had_failed && recovered.is_err());
         if !stays {
             self.attempt = 0;
             self.error = None;
             *phase = Phase::Opening;
+            self.tell("starting");
         }
         if recovered.is_ok() && !matches!(work, Recovery::Repair { .. }) {
+            let mut publication = self.shared.publication.lock();
+            publication.superseded = publication.batch_id.is_some();
+            drop(publication);
             // What they have seen is not what the next batch builds on.
             for object in &self.objects {
                 self.shared.end_subscriptions(&object.name);
             }
         }
         recovered
+    }
+
+    /// Readers keep what they see until the batches that run again have come to `last`, or to what they see.
+    pub(super) fn keep_shown(&mut self, last: u64) {
+        let shown = self.shared.publication.lock().batch_id;
+        self.shown = shown.map(|shown| shown.min(last));
+    }
+
+    /// Readers keep what they see until batch `batch_id` has come.
+    pub(super) fn keep_shown_until(&mut self, batch_id: u64) {
+        let shown = self.shared.publication.lock().batch_id;
+        self.shown = shown.map(|_| batch_id);
     }
 
     async fn recover_closed(&mut self, work: &Recovery) -> Result<Recovered> {
@@ -212,8 +229,9 @@ impl Pipeline {
         plan(&survey, hand)
     }
 
-    async fn repair(&self) -> Result<Recovered> {
+    async fn repair(&mut self) -> Result<Recovered> {
         let repaired = repair(&self.hold().await?, self.known_batch()).await?;
+        self.keep_shown(u64::MAX);
         let mended = repaired.findings.iter().filter(|f| f.mend.is_some());
         let mended: Vec<&str> = mended.map(|f| f.finding.as_str()).collect();
         self.event(
@@ -228,10 +246,15 @@ pub(super) fn archived_step(
     location: &str,
     archived: &crate::checkpoint::recovery::Archived,
 ) -> Step {
-    let detail = format!(
-        "{} files of {} bytes moved to {}",
-        archived.files, archived.bytes, archived.location
-    );
+    let detail = match archived.files {
+        0 => "nothing was there to move".to_owned(),
+        files => format!(
+            "{} of {} bytes moved to {}",
+            counted(files, "file"),
+            archived.bytes,
+            archived.location
+        ),
+    };
     Step::new("archived", location, detail)
 }
 

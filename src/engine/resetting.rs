@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::opening::open_relation;
 use super::pipeline::Pipeline;
 use super::recovery::{Recovered, Step, archived_step, steps_json};
@@ -42,7 +44,8 @@ impl Pipeline {
             .ok_or_else(|| super::planning::unknown(relation))?;
         let checkpoint = held.map(|held| Arc::new(held.checkpoint()));
         let retain = self.settings.min_batches_to_retain as usize;
-        Ok(open_relation(&self.parts, &object, checkpoint.as_ref(), retain)?.0)
+        let id = Some(self.shared.id);
+        Ok(open_relation(&self.parts, &object, id, checkpoint.as_ref(), retain)?.0)
     }
 
     async fn positions(
@@ -88,8 +91,8 @@ impl Pipeline {
         // Asked before anything moves: a source that does not answer leaves all as it was.
         if let Err(error) = self.positions(&starts, 0, None).await {
             return Err(match from {
-                ResetFrom::Offsets(_) if error.kind() != ErrorKind::Transient => {
-                    unusable_position(&error, &relations)
+                ResetFrom::Offsets(offsets) if error.kind() != ErrorKind::Transient => {
+                    unusable_position(&error, offsets, &relations)
                 }
                 _ => error,
             });
@@ -112,7 +115,7 @@ impl Pipeline {
         Ok(Recovered::Steps(steps))
     }
 
-    pub(super) async fn rebuild_state(&self) -> Result<Recovered> {
+    pub(super) async fn rebuild_state(&mut self) -> Result<Recovered> {
         let held = self.hold().await?;
         let survey = held.survey(self.known_batch(), Depth::Quick).await?;
         self.require_only_state_lost(&survey)?;
@@ -132,6 +135,11 @@ impl Pipeline {
             })?;
         }
         let archived = held.give_up_state(&survey, &rebuild).await?;
+        match &rebuild {
+            Rebuild::Replay { last, .. } => self.keep_shown(*last),
+            // Only the batch that fills the views has all of their rows again.
+            Rebuild::Fill(commit) => self.keep_shown_until(commit.entry.batch_id + 1),
+        }
         let steps = vec![
             archived_step(&self.location(), &archived),
             match &rebuild {
@@ -251,17 +259,23 @@ fn unknown_source(name: &str, relations: &BTreeSet<String>) -> Error {
 }
 
 /// A position that a source does not take, which may be a name that is none.
-fn unusable_position(error: &Error, relations: &BTreeSet<String>) -> Error {
-    let detail = match error.detail_text() {
-        Some(detail) => format!("{detail} {}", reads(relations)),
-        None => reads(relations),
+fn unusable_position(error: &Error, offsets: &Value, relations: &BTreeSet<String>) -> Error {
+    let mut names = offsets.as_object().into_iter().flat_map(|o| o.keys());
+    let is_by_name = names.any(|name| relations.contains(name));
+    let (primary, detail) = match relations.first().filter(|_| !is_by_name) {
+        Some(only) => (
+            format!("OFFSETS are neither a position of source \"{only}\" nor one by its name"),
+            vec![format!("They say {offsets}: {}.", error.primary())],
+        ),
+        None => (
+            format!("OFFSETS cannot be used: {}", error.primary()),
+            error.detail_text().map(str::to_owned).into_iter().collect(),
+        ),
     };
-    Error::new(
-        sqlstate::INVALID_PARAMETER_VALUE,
-        format!("OFFSETS cannot be used: {}", error.primary()),
-    )
-    .detail(detail)
-    .hint(WHERE_POSITIONS_ARE)
+    let detail = [detail, vec![reads(relations)]].concat().join(" ");
+    Error::new(sqlstate::INVALID_PARAMETER_VALUE, primary)
+        .detail(detail)
+        .hint(WHERE_POSITIONS_ARE)
 }
 
 /// What is read again of each source.
@@ -291,7 +305,7 @@ pub(super) fn ranges_of(survey: &Survey, rebuild: &Rebuild) -> BTreeMap<String, 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

@@ -3,15 +3,37 @@
 //! A backup is a checkpoint like any other, so that a checkpoint's own older copy restores as well. What
 //! would keep the copy from opening is found before anything of the checkpoint moves.
 
+use std::sync::Arc;
+
 use super::pipeline::Pipeline;
 use super::recovery::{Recovered, Step, archived_step, steps_json};
 use super::sinks::SinkEntry;
 use crate::checkpoint::CheckpointLocation;
+use crate::checkpoint::blob::BlobStore;
 use crate::checkpoint::recovery::{Depth, Survey, restorable};
 use crate::crash_point::crash_point;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::{quote_identifier, quote_literal};
 use crate::sql::recovery::RewindTo;
+
+/// The blobs of a backup.
+fn backup_at(location: &str) -> Result<Arc<dyn BlobStore>> {
+    if location.is_empty() {
+        let text = "the location of the backup is empty";
+        let error = Error::new(sqlstate::INVALID_PARAMETER_VALUE, text);
+        return Err(error.hint(WHERE_BACKUPS_ARE));
+    }
+    CheckpointLocation::store(location, &Default::default())
+}
+
+fn nothing_there(location: &str) -> Error {
+    let text = format!("there is no backup at \"{location}\"");
+    Error::new(sqlstate::UNDEFINED_FILE, text)
+        .detail("No file lies there.")
+        .hint(WHERE_BACKUPS_ARE)
+}
+
+const WHERE_BACKUPS_ARE: &str = "SELECT pipeline, location, batch_id FROM streaming_backups;";
 
 impl Pipeline {
     fn not_restorable(&self, survey: &Survey, what: &str) -> Error {
@@ -44,7 +66,7 @@ impl Pipeline {
         ))
     }
 
-    pub(super) async fn rewind(&self, to: RewindTo) -> Result<Recovered> {
+    pub(super) async fn rewind(&mut self, to: RewindTo) -> Result<Recovered> {
         let held = self.hold().await?;
         let survey = held.survey(self.known_batch(), Depth::Quick).await?;
         survey.require_own()?;
@@ -73,6 +95,7 @@ impl Pipeline {
             )));
         }
         let archived = held.rewind(&survey, target.batch_id).await?;
+        self.keep_shown(last.unwrap_or(target.batch_id));
         let mut steps = vec![
             archived_step(&self.location(), &archived),
             Step::new("goes back", format!("batch {}", target.batch_id), ""),
@@ -96,15 +119,18 @@ impl Pipeline {
     /// the catalog knows it: then it is only accepted as it is. Nothing moves before the copy was read
     /// whole and found to open, and before each sink has said what it would take back.
     pub(super) async fn restore(&self, from: &str, batch_id: Option<u64>) -> Result<Recovered> {
+        let source = backup_at(from)?;
         let held = self.hold().await?;
         let own = held.survey(self.known_batch(), Depth::Quick).await?;
-        let source = CheckpointLocation::store(from, &Default::default())?;
         let is_own = source.describe() == own.location;
         let identity = self.identity().await;
         let copy = match is_own {
             true => own.clone(),
             false => Survey::take(&source, &identity, None, Depth::Full).await?,
         };
+        if copy.files.is_empty() {
+            return Err(nothing_there(from));
+        }
         let batch_id = self.choose_restored(&copy, batch_id)?;
         let deliveries = self.deliveries_after(batch_id).await?;
         let archived = match is_own {
@@ -164,8 +190,7 @@ impl Pipeline {
                 quote_identifier(&self.shared.name),
                 quote_literal(&copy.location)
             )),
-            None => error
-                .hint("Choose another backup: SELECT location, batch_id FROM streaming_backups;"),
+            None => error.hint(format!("Choose another backup: {WHERE_BACKUPS_ARE}")),
         })
     }
 
@@ -194,7 +219,10 @@ impl Pipeline {
         for (entry, later) in deliveries {
             let moved = entry.sink.take_back(&later, &label).await;
             let archive = moved.map_err(|e| e.context(format!("sink \"{}\"", entry.name)))?;
-            let detail = format!("{} deliveries moved to {archive}", later.len());
+            let detail = match later.len() {
+                1 => format!("1 delivery moved to {archive}"),
+                deliveries => format!("{deliveries} deliveries moved to {archive}"),
+            };
             steps.push(Step::new("taken back", &entry.name, detail));
         }
         Ok(())

@@ -166,6 +166,8 @@ pub(super) struct Publication {
     /// Views that had rows under another query and are to be filled with those of theirs: a restart came
     /// in between, and neither is there to be read.
     pub refilling: BTreeSet<String>,
+    /// Its checkpoint has given way by a statement: what is published next is computed anew.
+    pub superseded: bool,
     /// Batches on their way, with the views whose changes they do not make.
     quiet: BTreeMap<u64, BTreeSet<String>>,
 }
@@ -283,6 +285,7 @@ impl PipelineShared {
         publication.batch_id = Some(batch_id);
         publication.refilling.retain(|view| !filled.contains(view));
         publication.filled = filled;
+        publication.superseded = false;
         publication.quiet.retain(|batch, _| *batch > batch_id);
         self.quiet_ended.notify_waiters();
         let subscribers = self.subscribers.lock();
@@ -296,6 +299,24 @@ impl PipelineShared {
                 // An error only says that nobody listens.
                 sender.send(message).ok();
             }
+        }
+    }
+
+    /// A batch ran that readers do not get to see: an older one of those that they see.
+    pub fn pass_over(&self, batch_id: u64) {
+        let mut publication = self.publication.lock();
+        publication.quiet.retain(|batch, _| *batch > batch_id);
+        self.quiet_ended.notify_waiters();
+    }
+
+    /// Waits until what is published is of the checkpoint that is there.
+    pub async fn wait_until_current(&self) {
+        loop {
+            let published = self.quiet_ended.notified();
+            if !self.publication.lock().superseded {
+                return;
+            }
+            published.await;
         }
     }
 

@@ -116,7 +116,7 @@ pub(super) async fn subscribe_to_source(
     object: &CatalogObject,
     from: SubscribeFrom,
 ) -> Result<BoxStream<'static, Result<CommittedChanges>>> {
-    let (source, reads_log) = open_relation(parts, object, None, 0)?;
+    let (source, reads_log) = open_relation(parts, object, None, None, 0)?;
     let position = match from {
         SubscribeFrom::Beginning => source.initial_offset().await?,
         SubscribeFrom::Now => source.latest_offset().await?,

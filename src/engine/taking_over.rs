@@ -165,7 +165,13 @@ impl Pipeline {
             return Ok(position.clone());
         };
         let retain = self.settings.min_batches_to_retain as usize;
-        let (source, _) = open_relation(&self.parts, &object, Some(own), retain)?;
+        let (source, _) = open_relation(
+            &self.parts,
+            &object,
+            Some(own.pipeline_id()),
+            Some(own),
+            retain,
+        )?;
         let log = theirs.source_log(relation);
         source.take_over(batch_id, position, &*log).await
     }

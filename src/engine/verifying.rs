@@ -32,13 +32,15 @@ use super::pipeline::Pipeline;
 use super::settings::PipelineSettings;
 use super::shared::PipelineShared;
 use crate::catalog::definition::Definition;
-use crate::checkpoint::recovery::{Depth, Survey, copy_input};
+use crate::checkpoint::recovery::{Depth, Entry, Survey, copy_input};
 use crate::connectors::{DataGap, DeadLetter};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 
 /// The folder of verifications below the data directory; emptied when the engine opens.
 const FOLDER: &str = "verification";
+/// How long a view that is computed anew is waited for.
+const CURRENT_PATIENCE: Duration = Duration::from_secs(60);
 /// State is persisted this seldom: nobody opens it again.
 const PERSIST_INTERVAL: Duration = Duration::from_secs(3600);
 
@@ -63,6 +65,8 @@ pub struct Verification {
     pub method: Method,
     /// Why not as one query, as a clause.
     pub why_not_one_query: Option<String>,
+    /// No batch took in anything yet: there was nothing to compute.
+    pub took_in_nothing: bool,
 }
 
 /// How a view was computed again.
@@ -123,11 +127,12 @@ impl Engine {
     /// first, which shares no operator with the pipeline, and where that proves nothing by its batches.
     pub async fn verify(&self, view: &str, sample: Option<u64>) -> Result<Verification> {
         let shared = self.inner.directory.pipeline_of(view)?;
-        let published = self.published(&shared, view)?;
+        let published = self.current(&shared, view).await?;
         let (store, identity) = self.place_of(&shared.name)?;
         let survey = Survey::take(&store, &identity, None, Depth::Quick).await?;
         survey.require_own()?;
         let batch_id = published.batch_id;
+        let took_in_nothing = took_in_nothing(&survey, batch_id);
         let by_batch = self.compute_by_batch(&shared, view, &survey, batch_id);
         let why_not = match by_batch.await {
             Ok(found) => {
@@ -139,6 +144,7 @@ impl Engine {
                         return Ok(Verification {
                             pipeline: shared.name.clone(),
                             method: Method::OneQuery,
+                            took_in_nothing,
                             ..compared
                         });
                     }
@@ -151,7 +157,40 @@ impl Engine {
             .await
             .map_err(|error| told_of(error, &shared.name))?;
         found.why_not_one_query = Some(why_not);
+        found.took_in_nothing = took_in_nothing;
         Ok(found)
+    }
+
+    /// What readers see, once that is of the checkpoint that is there: after a start, or a statement that made
+    /// the pipeline begin anew or batches run again, it is waited for.
+    pub(super) async fn current(&self, shared: &PipelineShared, view: &str) -> Result<Published> {
+        let mut status = shared.status.subscribe();
+        let opened = status.wait_for(|status| !matches!(*status, "starting" | "restoring"));
+        // One that takes longer is told by what it has not.
+        tokio::time::timeout(CURRENT_PATIENCE, opened).await.ok();
+        let rests = status.wait_for(|status| matches!(*status, "stopped" | "failed"));
+        tokio::select! {
+            biased;
+            () = shared.wait_until_current() => {}
+            // Without a sender the pipeline has ended, and nothing more comes.
+            _ = rests => {}
+            () = tokio::time::sleep(CURRENT_PATIENCE) => {}
+        }
+        if !shared.publication.lock().superseded {
+            return self.published(shared, view);
+        }
+        let (pipeline, name) = (quote_identifier(&shared.name), quote_identifier(view));
+        let hint = match *shared.status.borrow() {
+            "stopped" => format!("START PIPELINE {pipeline};"),
+            "failed" => format!("DIAGNOSE {pipeline};"),
+            _ => format!("WAIT FOR {name};"),
+        };
+        Err(Error::new(
+            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("materialized view \"{view}\" is yet to be computed anew"),
+        )
+        .detail("Readers see its last batch from before its checkpoint was reset, rebuilt or gone back.")
+        .hint(hint))
     }
 
     pub(super) fn published(&self, shared: &PipelineShared, view: &str) -> Result<Published> {
@@ -258,6 +297,12 @@ impl Engine {
     }
 }
 
+/// All sources stand where they were begun.
+fn took_in_nothing(survey: &Survey, batch_id: u64) -> bool {
+    let commit = survey.commits.get(&batch_id).and_then(Entry::whole);
+    commit.is_some_and(|commit| commit.entry.source_offsets == commit.entry.initial_offsets)
+}
+
 impl Pipeline {
     /// Opens, and runs what the offset log has planned; nothing more.
     pub(super) async fn run_planned(&mut self) -> Result<()> {
@@ -302,6 +347,7 @@ impl History for Silence {
     }
     fn record_event(&self, _: Event) {}
     fn record_dead_letters(&self, _: &str, _: &str, _: u64, _: &[DeadLetter]) {}
+    fn forget_batch_letters(&self, _: &str, _: &str, _: u64) {}
     fn record_late_rows(&self, _: &BatchPlace<'_>, _: Option<i64>, _: &[LateRow]) {}
     fn record_expectations(&self, _: &BatchPlace<'_>, _: i64, _: &[ExpectationCount]) {}
     fn record_data_gaps(&self, _: &BatchPlace<'_>, _: &[(String, DataGap)]) {}

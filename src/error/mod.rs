@@ -77,6 +77,16 @@ impl Subject {
     }
 }
 
+/// A number of things, in words for people: `1 file`, `2 files`, `3 batches`.
+pub fn counted(number: u64, thing: &str) -> String {
+    let ending = match thing {
+        _ if number == 1 => "",
+        _ if thing.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{number} {thing}{ending}")
+}
+
 impl Error {
     /// A user's error with its SQLSTATE (five characters, see [`sqlstate`]).
     pub fn new(sqlstate: &'static str, primary: impl Into<String>) -> Self {

@@ -307,7 +307,9 @@ fn check(log: &Arc<DurableLog>, attempts: &[Attempt], seed: u64) {
 
 #[tokio::test]
 async fn acknowledged_commits_survive_every_crash() {
-    for seed in crate::soak::seeds(0..300) {
+    let usual = 0..300;
+    for seed in crate::soak::seeds(usual.clone()) {
+        let _tried = crate::soak::tried(seed, &usual);
         let mut random = Random::new(seed + 1);
         let storage = SimulatedStorage::new(seed + 7);
         let mut attempts = Vec::new();

@@ -3,6 +3,8 @@
 //! `DIAGNOSE` walks the decision tree of a pipeline that fails or does not get on, and ends in the one
 //! statement to run next. `CHECK` goes through the tuning checklist, each item with its evidence.
 
+use std::cmp::Ordering;
+
 use crate::catalog::definition::Options;
 use crate::catalog::history::rows::MetricsRow;
 use crate::dataflow::operator::StateBound;
@@ -51,7 +53,7 @@ pub(super) fn diagnose(
         life(status, pipeline),
         checkpoint_row(checkpoint),
         sources(status, pipeline, checkpoint),
-        progress(status, pipeline),
+        progress(status, pipeline, checkpoint),
         sinks(status, pipeline),
     ];
     rows.push(verdict(&rows));
@@ -62,12 +64,15 @@ pub(super) fn diagnose(
 /// what they look like.
 fn verdict(rows: &[Advice]) -> Advice {
     const CAUSES_FIRST: [&str; 5] = ["checkpoint", "sources", "sinks", "pipeline", "progress"];
+    let causes = || {
+        CAUSES_FIRST
+            .iter()
+            .filter_map(|check| rows.iter().find(|row| row.check == *check))
+    };
     for wanted in ["fail", "warn"] {
-        let cause = CAUSES_FIRST.iter().find_map(|check| {
-            rows.iter()
-                .find(|row| row.check == *check && row.status == wanted)
-        });
-        if let Some(cause) = cause {
+        // What nothing can be done about (a disk that is nearly full) does not hide what can be.
+        let helped = causes().find(|row| row.status == wanted && row.statement.is_some());
+        if let Some(cause) = helped.or_else(|| causes().find(|row| row.status == wanted)) {
             let detail = format!("{}: {}", cause.check, cause.detail);
             return row("verdict", cause.status, detail, cause.statement.clone());
         }
@@ -166,11 +171,23 @@ fn sources(
             row("sources", "fail", detail, statement)
         }
         (None, Some(part)) => row("sources", "warn", part.detail.clone(), statement),
-        (None, None) => row("sources", "ok", format!("{count} sources answer."), None),
+        (None, None) => row("sources", "ok", answering(count as u64), None),
     }
 }
 
-fn progress(status: &EngineStatus, pipeline: &str) -> Advice {
+fn answering(count: u64) -> String {
+    match count {
+        0 => "It has no open sources.".to_owned(),
+        1 => "1 source answers.".to_owned(),
+        _ => format!("{count} sources answer."),
+    }
+}
+
+fn progress(
+    status: &EngineStatus,
+    pipeline: &str,
+    checkpoint: Result<&CheckpointDiagnosis, &Error>,
+) -> Advice {
     let found = status.pipelines.iter().find(|p| p.pipeline == pipeline);
     let batch = found.and_then(|p| p.last_batch_id);
     let mine = || status.sources.iter().filter(|s| s.pipeline == pipeline);
@@ -183,14 +200,47 @@ fn progress(status: &EngineStatus, pipeline: &str) -> Advice {
     let detail =
         format!("{last} {backlog} rows wait; the last batch took {rate:.0} rows a second.");
     let runs = found.is_some_and(|p| !matches!(p.status, "failed" | "stopped"));
-    let is_behind = runs && backlog as f64 > 60.0 * rate.max(1.0);
-    let statement = is_behind.then(|| format!("CHECK {};", quote_identifier(pipeline)));
+    let name = quote_identifier(pipeline);
+    if let Some(planned) = planned_batches(checkpoint).filter(|_| !runs) {
+        // Until they have run, readers see an older batch.
+        let detail = format!("{detail} {planned}");
+        return row(
+            "progress",
+            "warn",
+            detail,
+            Some(format!("START PIPELINE {name};")),
+        );
+    }
+    // A rate that is not known yet says nothing.
+    let is_behind = runs && rate > 0.0 && backlog as f64 > 60.0 * rate.max(1.0);
+    let statement = is_behind.then(|| format!("CHECK {name};"));
     row(
         "progress",
         if is_behind { "warn" } else { "ok" },
         detail,
         statement,
     )
+}
+
+/// Batches whose input is fixed and that have yet to run, as a sentence.
+fn planned_batches(checkpoint: Result<&CheckpointDiagnosis, &Error>) -> Option<String> {
+    let parts = &checkpoint.ok()?.parts;
+    let of = |name: &str| parts.iter().find(|part| part.part == name);
+    let last = of("offsets")?.last?;
+    let commits = of("commits")?;
+    let first = match commits.last {
+        Some(committed) => committed + 1,
+        None => of("offsets")?.first?,
+    };
+    match first.cmp(&last) {
+        Ordering::Less => Some(format!(
+            "Batches {first} to {last} are planned and run when it is started."
+        )),
+        Ordering::Equal => Some(format!(
+            "Batch {last} is planned and runs when it is started."
+        )),
+        Ordering::Greater => None,
+    }
 }
 
 fn sinks(status: &EngineStatus, pipeline: &str) -> Advice {
@@ -204,7 +254,11 @@ fn sinks(status: &EngineStatus, pipeline: &str) -> Advice {
         None => row(
             "sinks",
             "ok",
-            format!("{count} sinks take what they get."),
+            match count {
+                0 => "It has no sinks.".to_owned(),
+                1 => "1 sink takes what it gets.".to_owned(),
+                _ => format!("{count} sinks take what they get."),
+            },
             None,
         ),
     }
@@ -218,6 +272,8 @@ pub(super) struct CheckFacts<'a> {
     pub options: &'a Options,
     /// The streams that it reads.
     pub streams: &'a [String],
+    /// Those of them that have a time and no watermark yet.
+    pub timed: &'a [String],
     /// Of the newest batches of its views.
     pub metrics: &'a [MetricsRow],
 }
@@ -323,9 +379,14 @@ fn watermark(facts: &CheckFacts<'_>) -> Advice {
         facts.streams.join(", "),
         unbounded.join(", ")
     );
-    let stream = quote_identifier(&facts.streams[0]);
-    let statement = format!("SUGGEST WATERMARK FOR {stream};");
-    row("watermark", "warn", detail, Some(statement))
+    // Of a stream without a time nothing can be suggested, and one with a watermark wants another query.
+    let suggest = |stream: &String| format!("SUGGEST WATERMARK FOR {};", quote_identifier(stream));
+    row(
+        "watermark",
+        "warn",
+        detail,
+        facts.timed.first().map(suggest),
+    )
 }
 
 /// Room for twice the rows that came.
@@ -443,6 +504,11 @@ mod tests {
         assert!(away.detail.starts_with("sources: s"), "{away:?}");
         let stopped = verdict(&status("stopped"), &sound);
         assert_eq!(stopped.status, "warn");
+        // A warning without a statement does not hide the statement of another.
+        let mut full = checkpoint("warning");
+        full.parts[0].repair = None;
+        let stopped = verdict(&status("stopped"), &full);
+        assert_eq!(stopped.statement.as_deref(), Some("START PIPELINE p;"));
         let mut behind = status("running");
         behind.sources[0].backlog_rows = Some(100_000);
         behind.sources[0].processed_rows_per_second = Some(10.0);
@@ -477,6 +543,7 @@ mod tests {
             status: &status,
             options: &Options::default(),
             streams: &["s".to_owned()],
+            timed: &["s".to_owned()],
             metrics: &metrics,
         };
         let rows = check(&facts);
@@ -508,6 +575,16 @@ mod tests {
             warned.detail.contains("groups") && !warned.detail.contains("window"),
             "{warned:?}"
         );
+        assert_eq!(
+            warned.statement.as_deref(),
+            Some("SUGGEST WATERMARK FOR s;")
+        );
+        let timeless = watermark(&CheckFacts {
+            status: &kept,
+            timed: &[],
+            ..facts
+        });
+        assert_eq!((timeless.status, timeless.statement), ("warn", None));
         for statement in rows.iter().filter_map(|row| row.statement.as_deref()) {
             crate::sql::parse(statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
         }

@@ -79,6 +79,10 @@ impl Session {
                 if_not_exists,
             } => self.create_secret(name, value, *if_not_exists),
             Statement::AlterSecret { name, value } => self.alter_secret(name, value),
+            Statement::CreateRecoverySchedule(create) => self.create_schedule(create),
+            Statement::DropRecoverySchedule { names, if_exists } => {
+                self.drop_schedules(names, *if_exists)
+            }
             Statement::Drop {
                 kind,
                 names,
@@ -211,6 +215,8 @@ fn writes(statement: &Statement) -> Option<&'static str> {
         Statement::CreateFunction(_) => "CREATE FUNCTION",
         Statement::DropFunction { .. } => "DROP FUNCTION",
         Statement::CreateSecret { .. } => "CREATE SECRET",
+        Statement::CreateRecoverySchedule(_) => "CREATE RECOVERY SCHEDULE",
+        Statement::DropRecoverySchedule { .. } => "DROP RECOVERY SCHEDULE",
         Statement::AlterSecret { .. } => "ALTER SECRET",
         Statement::Drop { .. } => "DROP",
         Statement::AlterOptions { .. }

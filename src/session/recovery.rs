@@ -15,10 +15,10 @@ use super::work::record_event;
 use super::{Session, StatementResult, advice};
 use crate::catalog::definition::Definition;
 use crate::catalog::history::HistoryFilter;
-use crate::catalog::snapshot::pipeline_of;
 use crate::checkpoint::recovery::PartReport;
-use crate::engine::CheckpointDiagnosis;
+use crate::engine::lateness::wants_watermark;
 use crate::engine::recovery::{Recovered, Recovery};
+use crate::engine::{CheckpointDiagnosis, Usable};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::{quote_identifier, quote_literal};
 use crate::sql::recovery::RecoveryStatement;
@@ -100,7 +100,7 @@ impl Session {
         &mut self,
         statement: &RecoveryStatement,
     ) -> Result<StatementResult> {
-        if statement.changes() && self.block.is_explicit() {
+        if statement.is_refused_in_block() && self.block.is_explicit() {
             let tag = statement.tag();
             return Err(Error::new(
                 sqlstate::ACTIVE_TRANSACTION,
@@ -126,6 +126,8 @@ impl Session {
             RecoveryStatement::TestSource { name } => self.test_source(name).await?,
             RecoveryStatement::TestSink { name } => self.test_sink(name).await?,
             RecoveryStatement::SuggestWatermark { name } => self.suggest_watermark(name).await?,
+            RecoveryStatement::ReplayDeadLetters { name } => self.replay_dead_letters(name).await?,
+            RecoveryStatement::CompareSchema { name } => self.compare_schema(name).await?,
             RecoveryStatement::BackupCheckpoint { name, to } => {
                 self.back_up(name, to.as_deref()).await?
             }
@@ -148,20 +150,16 @@ impl Session {
     /// The pipeline of that name, or that of the view or sink of that name.
     pub(super) fn pipeline_of_any(&self, name: &str) -> Result<String> {
         let snapshot = self.definitions();
-        if snapshot.pipeline(name).is_some() {
-            return Ok(name.to_owned());
+        if let Some(pipeline) = snapshot.pipeline_named(name) {
+            return Ok(pipeline.to_owned());
         }
         match snapshot.object(name) {
-            Some(object) => pipeline_of(&object.definition)
-                .map(str::to_owned)
-                .ok_or_else(|| {
-                    Error::new(
-                        sqlstate::WRONG_OBJECT_TYPE,
-                        format!("\"{name}\" has no checkpoint"),
-                    )
-                    .detail("Pipelines have one, and so have the views and sinks in them.")
-                    .hint("SHOW PIPELINES;")
-                }),
+            Some(_) => Err(Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
+                format!("\"{name}\" has no checkpoint"),
+            )
+            .detail("Pipelines have one, and so have the views and sinks in them.")
+            .hint("SHOW PIPELINES;")),
             None => Err(Error::new(
                 sqlstate::UNDEFINED_OBJECT,
                 format!("pipeline \"{name}\" does not exist"),
@@ -181,11 +179,15 @@ impl Session {
         if !diagnosis.parts.iter().any(begins_anew) {
             return Ok(diagnosis);
         }
-        let Some(location) = self.newest_backup(pipeline).await? else {
+        let Some((location, usable)) = self.newest_backup(pipeline).await? else {
             return Ok(diagnosis);
         };
+        let at_batch = match usable.is_newest {
+            true => String::new(),
+            false => format!(" AT BATCH {}", usable.batch_id),
+        };
         let restore = format!(
-            "RESTORE CHECKPOINT OF {} FROM {};",
+            "RESTORE CHECKPOINT OF {} FROM {}{at_batch};",
             quote_identifier(pipeline),
             quote_literal(&location)
         );
@@ -196,7 +198,7 @@ impl Session {
     }
 
     /// The newest backup of a pipeline that would open.
-    async fn newest_backup(&self, pipeline: &str) -> Result<Option<String>> {
+    async fn newest_backup(&self, pipeline: &str) -> Result<Option<(String, Usable)>> {
         let filter = HistoryFilter {
             name: Some(pipeline.to_owned()),
             limit: None,
@@ -212,8 +214,8 @@ impl Session {
             };
             let usable = self.parts.engine().usable_batch(pipeline, location).await;
             // One that cannot be read is as good as none.
-            if matches!(usable, Ok(Some(_))) {
-                return Ok(Some(location.to_owned()));
+            if let Ok(Some(usable)) = usable {
+                return Ok(Some((location.to_owned(), usable)));
             }
         }
         Ok(None)
@@ -355,11 +357,17 @@ impl Session {
             .map(|s| s.source_name.clone())
             .filter(is_stream)
             .collect();
+        let is_timed = |name: &&String| {
+            let object = snapshot.object(name);
+            object.is_some_and(|object| wants_watermark(object))
+        };
+        let timed: Vec<String> = streams.iter().filter(is_timed).cloned().collect();
         let facts = advice::CheckFacts {
             pipeline,
             status: &status,
             options: &options.unwrap_or_default(),
             streams: &streams,
+            timed: &timed,
             metrics: &metrics,
         };
         Ok(advice::check(&facts))

@@ -1,16 +1,20 @@
 //! Statements that try something beside what runs, and change nothing: `VERIFY`, `RUN RECOVERY DRILL`,
 //! `TEST SOURCE`, `TEST SINK`, `SUGGEST WATERMARK`.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::Session;
 use super::recovery::Cell;
 use super::work::record_event;
-use crate::catalog::definition::Definition;
-use crate::engine::drilling::Fault;
+use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::snapshot::CatalogSnapshot;
+use crate::database::DatabaseParts;
+use crate::engine::drilling::{Drill, Fault, Verdict};
 use crate::engine::probing::Probe;
 use crate::engine::verifying::Method;
-use crate::error::{Result, sqlstate};
+use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::statement::ObjectKind;
 
@@ -38,6 +42,11 @@ impl Session {
         if found.compared_rows < found.rows {
             detail.push(format!("{} rows were compared.", found.compared_rows));
         }
+        if found.took_in_nothing {
+            detail.push(
+                "No batch has taken in anything yet: there is nothing to compare.".to_owned(),
+            );
+        }
         detail.extend(found.examples.iter().cloned());
         let rebuild = format!("REBUILD STATE OF {};", quote_identifier(&found.pipeline));
         record_event(
@@ -51,7 +60,11 @@ impl Session {
                 "unexpected_rows": found.unexpected_rows,
             }),
         );
-        let status = if found.differs() { "differs" } else { "equal" };
+        let status = match found.differs() {
+            true => "differs",
+            false if found.took_in_nothing => "empty",
+            false => "equal",
+        };
         Ok(vec![vec![
             name.into(),
             status.into(),
@@ -88,7 +101,6 @@ impl Session {
         Err(error.hint(hint))
     }
 
-    /// One fault after the other, each on a copy of its own.
     pub(super) async fn run_drills(
         &self,
         name: &str,
@@ -96,45 +108,27 @@ impl Session {
     ) -> Result<Vec<Vec<Cell>>> {
         let faults = Fault::named(faults)?;
         let pipeline = self.pipeline_of_any(name)?;
-        let mut rows = Vec::new();
-        for fault in faults {
-            let drill = self.parts.engine().drill(&pipeline, fault).await?;
-            let id = uuid::Uuid::new_v4().to_string();
-            let verdict = if drill.passed { "passed" } else { "failed" };
-            let statements = drill.statements.join(" ");
-            let duration_ms = u64::try_from(drill.duration_us / 1000).unwrap_or(0);
-            let detail = json!({
-                "id": id,
-                "fault": fault.name(),
-                "verdict": verdict,
-                "batch_id": drill.batch_id,
-                "statements": statements,
-                "duration_ms": duration_ms,
-                "rows": drill.rows,
-                "missing_rows": drill.missing_rows,
-                "unexpected_rows": drill.unexpected_rows,
-                "detail": drill.detail,
-            });
-            record_event(&self.parts, "drilled", &pipeline, detail);
-            rows.push(vec![
+        let drills = run_drills(&self.parts, &pipeline, &faults, None).await?;
+        let rows = drills.into_iter().map(|(id, drill)| {
+            vec![
                 id.into(),
-                fault.name().into(),
-                verdict.into(),
+                drill.fault.name().into(),
+                drill.verdict.name().into(),
                 drill.batch_id.into(),
-                statements.into(),
-                duration_ms.into(),
+                drill.statements.join(" ").into(),
+                drill.duration_ms().into(),
                 drill.rows.into(),
                 drill.missing_rows.into(),
                 drill.unexpected_rows.into(),
                 drill.detail.into(),
-            ]);
-        }
-        Ok(rows)
+            ]
+        });
+        Ok(rows.collect())
     }
 
     pub(super) async fn test_source(&self, name: &str) -> Result<Vec<Vec<Cell>>> {
         let snapshot = self.definitions();
-        let stream = snapshot.require(ObjectKind::Stream, name)?;
+        let stream = require_stream(&snapshot, name)?;
         Ok(probe_rows(self.parts.engine().test_source(stream).await))
     }
 
@@ -148,7 +142,7 @@ impl Session {
 
     pub(super) async fn suggest_watermark(&self, name: &str) -> Result<Vec<Vec<Cell>>> {
         let snapshot = self.definitions();
-        let stream = snapshot.require(ObjectKind::Stream, name)?;
+        let stream = require_stream(&snapshot, name)?;
         let suggested = self.parts.engine().suggest_watermark(stream).await?;
         let rows = suggested.into_iter().map(|suggestion| {
             let percent = suggestion.permille as f64 / 10.0;
@@ -163,6 +157,67 @@ impl Session {
         });
         Ok(rows.collect())
     }
+}
+
+/// A stream; of other relations it is said where to look instead.
+pub(super) fn require_stream<'a>(
+    snapshot: &'a CatalogSnapshot,
+    name: &str,
+) -> Result<&'a Arc<CatalogObject>> {
+    let required = snapshot.require(ObjectKind::Stream, name);
+    required.map_err(|error| match error.sqlstate() {
+        sqlstate::WRONG_OBJECT_TYPE => {
+            error.hint("SHOW STREAMS; tells what rows come from outside, or in the order of time.")
+        }
+        _ => error,
+    })
+}
+
+/// Drills with one fault after the other, each on a copy of its own, and keeps what came of each under an
+/// identity. `schedule`: whose drills they are.
+pub(crate) async fn run_drills(
+    parts: &Arc<DatabaseParts>,
+    pipeline: &str,
+    faults: &[Fault],
+    schedule: Option<&str>,
+) -> Result<Vec<(String, Drill)>> {
+    let mut drills = Vec::new();
+    for fault in faults {
+        let drill = parts.engine().drill(pipeline, *fault).await?;
+        let id = uuid::Uuid::new_v4().to_string();
+        let detail = json!({
+            "id": id,
+            "schedule": schedule,
+            "fault": fault.name(),
+            "verdict": drill.verdict.name(),
+            "batch_id": drill.batch_id,
+            "statements": drill.statements.join(" "),
+            "duration_ms": drill.duration_ms(),
+            "rows": drill.rows,
+            "missing_rows": drill.missing_rows,
+            "unexpected_rows": drill.unexpected_rows,
+            "detail": drill.detail,
+        });
+        record_event(parts, "drilled", pipeline, detail);
+        drills.push((id, drill));
+    }
+    Ok(drills)
+}
+
+/// Keeps that a schedule's drill could not be run.
+pub(crate) fn record_failed_drill(
+    parts: &Arc<DatabaseParts>,
+    pipeline: &str,
+    schedule: &str,
+    error: &Error,
+) {
+    let detail = json!({
+        "id": uuid::Uuid::new_v4().to_string(),
+        "schedule": schedule,
+        "verdict": Verdict::Failed.name(),
+        "detail": format!("It could not be run: {}.", error.primary()),
+    });
+    record_event(parts, "drilled", pipeline, detail);
 }
 
 fn probe_rows(probes: Vec<Probe>) -> Vec<Vec<Cell>> {

@@ -89,6 +89,16 @@ pub enum RecoveryStatement {
         /// stream
         name: String,
     },
+    /// `REPLAY DEAD LETTERS OF s`
+    ReplayDeadLetters {
+        /// stream
+        name: String,
+    },
+    /// `COMPARE SCHEMA OF name`
+    CompareSchema {
+        /// stream, view, sink or pipeline
+        name: String,
+    },
     /// `DIAGNOSE name`
     Diagnose {
         /// name
@@ -118,19 +128,22 @@ impl RecoveryStatement {
             Self::TestSource { .. } => "TEST SOURCE",
             Self::TestSink { .. } => "TEST SINK",
             Self::SuggestWatermark { .. } => "SUGGEST WATERMARK",
+            Self::ReplayDeadLetters { .. } => "REPLAY DEAD LETTERS",
+            Self::CompareSchema { .. } => "COMPARE SCHEMA",
             Self::Diagnose { .. } => "DIAGNOSE",
             Self::Check { .. } => "CHECK",
         }
     }
 
-    /// It changes a checkpoint.
+    /// It changes a checkpoint, or what a pipeline takes in.
     pub fn changes(&self) -> bool {
         match self {
             Self::RepairCheckpoint { dry_run, .. } => !dry_run,
             Self::ResetCheckpoint { .. }
             | Self::RebuildState { .. }
             | Self::RestoreCheckpoint { .. }
-            | Self::Rewind { .. } => true,
+            | Self::Rewind { .. }
+            | Self::ReplayDeadLetters { .. } => true,
             Self::DiagnoseCheckpoint { .. }
             | Self::BackupCheckpoint { .. }
             | Self::BackupDatabase { .. }
@@ -139,9 +152,20 @@ impl RecoveryStatement {
             | Self::TestSource { .. }
             | Self::TestSink { .. }
             | Self::SuggestWatermark { .. }
+            | Self::CompareSchema { .. }
             | Self::Diagnose { .. }
             | Self::Check { .. } => false,
         }
+    }
+
+    /// It changes nothing that a transaction could take back, or takes its copy of one instant: it cannot be
+    /// a part of one.
+    pub fn is_refused_in_block(&self) -> bool {
+        self.changes()
+            || matches!(
+                self,
+                Self::BackupCheckpoint { .. } | Self::BackupDatabase { .. } | Self::RunDrill { .. }
+            )
     }
 
     /// The columns of its rows and whether each is a whole number; the others are text.
@@ -218,6 +242,25 @@ impl RecoveryStatement {
                 ("delay", false),
                 ("late_rows", true),
                 ("rows_in_delay", true),
+                ("statement", false),
+            ],
+            Self::ReplayDeadLetters { .. } => &[
+                ("pipeline", false),
+                ("replayed", true),
+                ("left", true),
+                ("detail", false),
+                ("statement", false),
+            ],
+            Self::CompareSchema { .. } => &[
+                ("stream", false),
+                ("source_field", false),
+                ("source_type", false),
+                ("stream_column", false),
+                ("stream_type", false),
+                ("view_columns", false),
+                ("sink_columns", false),
+                ("status", false),
+                ("detail", false),
                 ("statement", false),
             ],
             Self::Diagnose { .. } | Self::Check { .. } => &[

@@ -81,6 +81,15 @@ pub enum Statement {
         /// `IF NOT EXISTS`
         if_not_exists: bool,
     },
+    /// `CREATE RECOVERY SCHEDULE name ON target [WITH (fault = '…')] EVERY '1 month'`
+    CreateRecoverySchedule(CreateRecoverySchedule),
+    /// `DROP RECOVERY SCHEDULE [IF EXISTS] name, …`
+    DropRecoverySchedule {
+        /// names
+        names: Vec<String>,
+        /// `IF EXISTS`
+        if_exists: bool,
+    },
     /// `ALTER SECRET name AS 'value'`
     AlterSecret {
         /// name
@@ -381,6 +390,21 @@ impl DelayUnit {
         )
         .hint(hint))
     }
+}
+
+/// `CREATE RECOVERY SCHEDULE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateRecoverySchedule {
+    /// name
+    pub name: String,
+    /// a pipeline, or a view or sink in it
+    pub target: String,
+    /// names of faults with commas between; `None`: all
+    pub faults: Option<String>,
+    /// the interval, as it was written
+    pub every: String,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
 }
 
 /// `CREATE STREAM`.

@@ -265,7 +265,9 @@ fn options(limit_bytes: usize, spill_bytes: usize) -> StateStoreOptions {
 
 #[test]
 fn store_equals_a_map_over_spills_merges_snapshots_and_reopening() {
-    for seed in crate::soak::seeds(1..25) {
+    let usual = 1..25;
+    for seed in crate::soak::seeds(usual.clone()) {
+        let _tried = crate::soak::tried(seed, &usual);
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a));
         let folder = tempfile::tempdir().unwrap();
         let identity = Uuid::from_u128(u128::from(seed));

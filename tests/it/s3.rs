@@ -18,7 +18,7 @@ use crate::harness::{Server, rows, run};
 use crate::tools::{Process, free_port, is_there, tools_dir, wait_for_port};
 
 /// A running S3 server with a bucket `tidemill`, and its address; `None`: it cannot be had here.
-fn start_store() -> Option<(Process, String)> {
+pub(super) fn start_store() -> Option<(Process, String)> {
     let moto = tools_dir().join("python/bin/moto_server");
     if !is_there(&moto, "the S3 server (moto)") {
         return None;
@@ -37,7 +37,7 @@ fn start_store() -> Option<(Process, String)> {
 }
 
 /// What the library needs to know of the store.
-fn store_options(endpoint: &str) -> BTreeMap<String, String> {
+pub(super) fn store_options(endpoint: &str) -> BTreeMap<String, String> {
     let options = [
         ("aws_endpoint_url", endpoint),
         ("aws_access_key_id", "test"),
@@ -49,7 +49,7 @@ fn store_options(endpoint: &str) -> BTreeMap<String, String> {
 }
 
 /// How a server finds the store.
-fn environment(endpoint: &str) -> [(&str, &str); 5] {
+pub(super) fn environment(endpoint: &str) -> [(&str, &str); 5] {
     [
         ("AWS_ENDPOINT_URL", endpoint),
         ("AWS_ACCESS_KEY_ID", "test"),

@@ -16,6 +16,7 @@ pub(super) const DATA_GAPS: u8 = b'g';
 
 pub(super) const LAST_METRICS: u8 = b'n';
 pub(super) const KNOWN_BATCHES: u8 = b'k';
+pub(super) const SCHEDULE_RUNS: u8 = b's';
 
 /// Tables whose keys begin with an object's name and a batch.
 pub(super) const BATCH_TABLES: [u8; 5] =
@@ -25,14 +26,31 @@ pub(super) fn metrics(view: &str, batch_id: u64) -> Vec<u8> {
     batch_key(METRICS, view, batch_id, &[])
 }
 
-/// A record's origin names it: read again in a replayed batch, it is the same letter.
-pub(super) fn dead_letter(stream: &str, batch_id: u64, origin: &str) -> Vec<u8> {
-    batch_key(DEAD_LETTERS, stream, batch_id, origin.as_bytes())
+/// A record's origin names it: read again in a replayed batch, it is the same letter. Pipelines that read one
+/// stream set its records aside each by itself.
+pub(super) fn dead_letter(stream: &str, batch_id: u64, pipeline: &str, origin: &str) -> Vec<u8> {
+    let rest = format!("{pipeline}\0{origin}");
+    batch_key(DEAD_LETTERS, stream, batch_id, rest.as_bytes())
+}
+
+/// Keys of the letters of a batch of a pipeline: from the first (inclusive) to the second (exclusive).
+pub(super) fn dead_letters_of(stream: &str, batch_id: u64, pipeline: &str) -> (Vec<u8>, Vec<u8>) {
+    let lower = dead_letter(stream, batch_id, pipeline, "");
+    let mut upper = lower.clone();
+    if let Some(end) = upper.last_mut() {
+        *end = 1;
+    }
+    (lower, upper)
 }
 
 /// The newest batch of a pipeline whose metrics are in the store.
 pub(super) fn last_metrics(pipeline: &str) -> Vec<u8> {
     range_of(LAST_METRICS, pipeline).0
+}
+
+/// When the drills of a schedule last began.
+pub(super) fn schedule_run(schedule: &str) -> Vec<u8> {
+    range_of(SCHEDULE_RUNS, schedule).0
 }
 
 /// The newest batch that a pipeline is known to have committed.

@@ -109,8 +109,17 @@ impl History {
         batch_id: Option<u64>,
         detail: serde_json::Value,
     ) -> Result<()> {
+        let mut event_at = self.clock.now_us();
+        // Two of one instant are two.
+        while self
+            .store
+            .get(&keys::event(event_at, object, kind))?
+            .is_some()
+        {
+            event_at += 1;
+        }
         self.put_event(&EventRow {
-            event_at: self.clock.now_us(),
+            event_at,
             kind: kind.to_owned(),
             object_name: object.to_owned(),
             pipeline: None,
@@ -129,12 +138,27 @@ impl History {
     pub fn record_dead_letters(&self, rows: &[DeadLetterRow]) -> Result<()> {
         let pairs = rows
             .iter()
-            .map(|row| {
-                let key = keys::dead_letter(&row.stream_name, row.batch_id, &row.origin);
-                Ok((key, json(row)?))
-            })
+            .map(|row| Ok((letter_key(row), json(row)?)))
             .collect::<Result<Vec<_>>>()?;
         self.store.put_all(&pairs, true)
+    }
+
+    /// Forgets the letters of a batch that is read again: it tells those anew that are some still.
+    pub fn forget_batch_letters(&self, stream: &str, pipeline: &str, batch_id: u64) -> Result<()> {
+        let (lower, upper) = keys::dead_letters_of(stream, batch_id, pipeline);
+        match self.store.scan(&lower, &upper, false, 1)?.is_empty() {
+            // As nearly always: nothing is written then.
+            true => Ok(()),
+            false => self.store.delete_range(&lower, &upper),
+        }
+    }
+
+    /// Forgets letters that went through again.
+    pub fn forget_letters(&self, rows: &[DeadLetterRow]) -> Result<()> {
+        rows.iter().try_for_each(|row| {
+            let key = letter_key(row);
+            self.store.delete_range(&key, &keys::after(&key))
+        })
     }
 
     /// Keeps rows of a batch that came too late, up to [`LATE_ROWS_MAX`] a view.
@@ -218,6 +242,19 @@ impl History {
     /// The newest batch that a pipeline is known to have committed.
     pub fn known_batch(&self, pipeline: &str, pipeline_id: uuid::Uuid) -> Result<Option<u64>> {
         self.number(&keys::known_batch(pipeline, pipeline_id))
+    }
+
+    /// Remembers when the drills of a schedule began; microseconds since the epoch.
+    pub fn put_schedule_run(&self, schedule: &str, at_us: i64) -> Result<()> {
+        let key = keys::schedule_run(schedule);
+        let at = at_us.unsigned_abs().to_be_bytes().to_vec();
+        self.store.put_all(&[(key, at)], true)
+    }
+
+    /// When the drills of a schedule last began.
+    pub fn schedule_run(&self, schedule: &str) -> Result<Option<i64>> {
+        let at = self.number(&keys::schedule_run(schedule))?;
+        Ok(at.and_then(|at| i64::try_from(at).ok()))
     }
 
     /// Forgets what is known of a dropped pipeline.
@@ -380,6 +417,10 @@ impl History {
         }
         Ok(rows)
     }
+}
+
+fn letter_key(row: &DeadLetterRow) -> Vec<u8> {
+    keys::dead_letter(&row.stream_name, row.batch_id, &row.pipeline, &row.origin)
 }
 
 /// Gives a damaged folder another name beside the old one.

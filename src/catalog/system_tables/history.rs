@@ -11,6 +11,7 @@ use crate::catalog::history::rows::{
     DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow,
 };
 use crate::catalog::history::{History, HistoryFilter};
+use crate::catalog::schedule::ScheduleDefinition;
 use crate::error::Result;
 
 fn read<T>(
@@ -244,6 +245,42 @@ pub(super) fn backups(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Re
         .finish()
 }
 
+/// Schedules of drills, with when each ran last and is due next.
+pub(super) fn schedules(facts: Option<&SystemFacts>, _: &HistoryFilter) -> Result<RecordBatch> {
+    struct Row {
+        name: String,
+        pipeline: Option<String>,
+        definition: ScheduleDefinition,
+        last_us: Option<i64>,
+    }
+    let mut rows = Vec::new();
+    if let Some(facts) = facts {
+        let definitions = facts.catalog.snapshot();
+        for (name, definition) in definitions.schedules() {
+            let last_us = facts.history.schedule_run(name)?;
+            rows.push(Row {
+                name: name.clone(),
+                pipeline: definitions
+                    .pipeline_named(&definition.target)
+                    .map(str::to_owned),
+                // A namesake may have run before this one was made.
+                last_us: last_us.filter(|at_us| *at_us >= definition.created_at_us),
+                definition: definition.clone(),
+            });
+        }
+    }
+    Columns::of(&rows)
+        .text("schedule_name", |r| r.name.as_str())
+        .text("pipeline", |r| r.pipeline.as_deref())
+        .text("target", |r| r.definition.target.as_str())
+        .text("faults", |r| r.definition.faults.as_deref())
+        .text("every", |r| r.definition.every.as_str())
+        .time("created_at", |r| r.definition.created_at_us)
+        .time("last_run_at", |r| r.last_us)
+        .time("next_run_at", |r| r.definition.next_us(r.last_us))
+        .finish()
+}
+
 /// So are drills.
 pub(super) fn drills(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
     let mut events: Vec<EventRow> = read(facts, |h| h.events(filter))?;
@@ -253,6 +290,7 @@ pub(super) fn drills(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Res
         .text("pipeline", |e| e.object_name.as_str())
         .time("drilled_at", |e| e.event_at)
         .text("fault", |e| text_of(e, "fault"))
+        .text("schedule_name", |e| text_of(e, "schedule"))
         .text("verdict", |e| text_of(e, "verdict"))
         .count("batch_id", |e| count_of(e, "batch_id"))
         .text("statements", |e| text_of(e, "statements"))

@@ -78,6 +78,11 @@ const TABLES: &[Definition] = &[
         build: history::drills,
     },
     Definition {
+        name: "streaming_recovery_schedules",
+        name_column: "schedule_name",
+        build: history::schedules,
+    },
+    Definition {
         name: "streaming_dead_letters",
         name_column: "stream_name",
         build: history::dead_letters,

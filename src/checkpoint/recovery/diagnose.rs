@@ -10,6 +10,7 @@ use super::plan::{Finding, Hand, plan, refusal};
 use super::statement::mending_statement;
 use super::survey::{Depth, Entry, Survey};
 use crate::checkpoint::decide::{Decision, MetadataFact, Stop};
+use crate::error::counted;
 use crate::sql::names::quote_identifier;
 
 /// A row of `DIAGNOSE CHECKPOINT`.
@@ -65,6 +66,11 @@ pub fn diagnose(survey: &Survey, depth: Depth, now_us: i64) -> Vec<PartReport> {
     let hand = Hand { epoch: 0, now_us };
     let findings = plan(survey, hand).unwrap_or_default();
     let stops = matches!(survey.verdict(), Decision::Stop(_));
+    if let Decision::Resume(resume) = survey.verdict()
+        && survey.commits.is_empty()
+    {
+        tell_beginning(&mut parts, &resume.replay);
+    }
     for part in &mut parts {
         let mine: Vec<&Finding> = findings.iter().filter(|f| f.part == part.part).collect();
         tell_findings(survey, part, &mine, stops);
@@ -76,6 +82,20 @@ pub fn diagnose(survey: &Survey, depth: Depth, now_us: i64) -> Vec<PartReport> {
         tell_stop(survey, &stop, &mut parts);
     }
     parts
+}
+
+/// Batches are planned and none has committed: so it is after a statement that made it begin anew, until
+/// the pipeline runs.
+fn tell_beginning(parts: &mut [PartReport], replay: &[u64]) {
+    let commits = parts.iter_mut().find(|part| part.part == "commits");
+    if let (Some(part), Some((first, last))) = (commits, replay.first().zip(replay.last())) {
+        part.status = "empty";
+        let sentence = match first == last {
+            true => format!("Batch {first} is planned and has yet to run."),
+            false => format!("Batches {first} to {last} are planned and have yet to run."),
+        };
+        add(&mut part.detail, &sentence);
+    }
 }
 
 /// The stop that opening would make, in the row that it is about.
@@ -213,7 +233,7 @@ fn state(survey: &Survey, depth: Depth) -> PartReport {
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     let newest = survey.newest_commit();
     let is_damaged = newest.is_some_and(|commit| survey.state_of(commit).damage().is_some());
-    let mut detail = format!("{} runs of {bytes} bytes.", runs.len());
+    let mut detail = format!("{} of {bytes} bytes.", counted(runs.len() as u64, "run"));
     if depth == Depth::Quick && survey.checked_bytes < bytes && survey.damaged_runs.is_empty() {
         let sentence = format!("Checksums of {} bytes were read.", survey.checked_bytes);
         add(&mut detail, &sentence);

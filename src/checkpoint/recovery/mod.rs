@@ -26,7 +26,7 @@ mod survey;
 mod tests;
 
 pub use apply::{Held, Repaired, repair};
-pub use copies::{Backup, back_up, identity_at};
+pub use copies::{Backup, back_up, identity_at, not_empty};
 pub use diagnose::{PartReport, diagnose, guide_json};
 pub use input::{copy_input, filling_entry};
 pub use plan::{Finding, Hand, Mend, plan};

@@ -18,7 +18,7 @@ use super::statement::mending_statement;
 use super::survey::{Entry, Survey};
 use crate::checkpoint::decide::{Decision, MetadataFact, Plan as ResumePlan, Stop};
 use crate::checkpoint::format::{Metadata, Unreadable};
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::sql::names::quote_identifier;
 
 /// Something that is wrong, and what becomes of it.
@@ -207,8 +207,21 @@ impl Plan<'_> {
             || "the beginning".to_owned(),
             |start| format!("the state of batch {start}"),
         );
-        let batches = plan.replay.len();
-        let action = format!("The pipeline starts from {from} and runs {batches} batches again.");
+        // It starts only if all else is sound: what keeps it from that comes first.
+        let other = self.findings.iter().find_map(|f| f.statement.clone());
+        let gap = plan
+            .start
+            .and_then(|start| self.survey.source_log_gap(start));
+        if other.is_some() || gap.is_some() {
+            let reason = gap.map_or_else(String::new, |gap| format!(": {gap}"));
+            let action = format!(
+                "REPAIR cannot mend it, since the pipeline cannot start from {from}{reason}."
+            );
+            let statement = other.unwrap_or_else(|| self.reset_statement());
+            return self.told("state", format!("{why}."), action, Some(statement));
+        }
+        let batches = counted(plan.replay.len() as u64, "batch");
+        let action = format!("The pipeline starts from {from} and runs {batches} again.");
         self.found("state", format!("{why}."), &action, Mend::default());
     }
 

@@ -292,6 +292,23 @@ impl Survey {
         }
     }
 
+    /// The first file that is not as it was written, as a clause.
+    pub fn first_damage(&self) -> Option<String> {
+        fn of<T>(folder: &str, entries: &BTreeMap<u64, Entry<T>>, end: &str) -> Option<String> {
+            let mut entries = entries.iter();
+            entries.find_map(|(n, entry)| Some(format!("{folder}/{n}{end}: {}", entry.damage()?)))
+        }
+        let mut sources = self.sources.iter();
+        let mut runs = self.damaged_runs.iter();
+        of("offsets", &self.offsets, "")
+            .or_else(|| of("commits", &self.commits, ""))
+            .or_else(|| of("state", &self.manifests, ".manifest"))
+            .or_else(|| runs.next().map(|(run, why)| format!("state/{run}: {why}")))
+            .or_else(|| {
+                sources.find_map(|(path, entry)| Some(format!("{path}: {}", entry.damage()?)))
+            })
+    }
+
     /// The newest sound commit.
     pub fn newest_commit(&self) -> Option<&CommitFile> {
         self.commits.values().rev().find_map(Entry::whole)

@@ -96,6 +96,7 @@ impl FilesSource {
             names: names.clone(),
             notices: Notices::default(),
             format,
+            replayed: environment.letters.clone(),
             ignore_missing_files: settings.boolean("ignore_missing_files")?.unwrap_or(false),
             on_bad_file: settings
                 .choice(
@@ -331,7 +332,8 @@ fn remember(seen: &mut HashMap<String, Seen>, file: &PlannedFile, batch_id: u64)
     );
 }
 
-fn format_by_name(location: &str) -> Option<&'static str> {
+/// The format that the ending of a location names.
+pub(super) fn format_by_name(location: &str) -> Option<&'static str> {
     let extension = location.rsplit('.').next()?.to_ascii_lowercase();
     match extension.as_str() {
         "json" | "jsonl" | "ndjson" => Some("json"),

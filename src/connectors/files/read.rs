@@ -16,6 +16,7 @@ use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, St
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::ParquetChunks;
 use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
+use crate::connectors::replayed::{Letters, PassedOver};
 use crate::connectors::telling::{Names, Notices};
 use crate::connectors::{DataGap, DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
@@ -30,6 +31,8 @@ pub struct ReadPolicy {
     pub(in crate::connectors) notices: Notices,
     /// Format of the files.
     pub format: FormatOptions,
+    /// Records that went through by themselves.
+    pub replayed: Option<Arc<Letters>>,
     /// A planned file that is gone is counted as lost instead of stopping the batch.
     pub ignore_missing_files: bool,
     /// What an unreadable file does.
@@ -209,6 +212,13 @@ impl FileTask {
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
         let mut letters: Vec<DeadLetter> = Vec::new();
         let mut lines_before = None;
+        let passed_over = match &self.policy.replayed {
+            Some(letters) => letters.at(&format!("{} line", entry.path))?,
+            None => PassedOver::default(),
+        };
+        if !passed_over.is_empty() {
+            lines_before = Some(self.lines_before(file)?);
+        }
         let mut bytes = 0u64;
         while at < self.segment.end
             && let Some(record) = records
@@ -226,6 +236,10 @@ impl FileTask {
             }
             if std::mem::replace(&mut header, false) {
                 self.read_header(&mut decoder, line)?;
+                continue;
+            }
+            let number = lines_before.unwrap_or(0) + record.line;
+            if !passed_over.is_empty() && passed_over.holds(number, line) {
                 continue;
             }
             let pushed = if record.overlong {

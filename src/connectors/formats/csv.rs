@@ -258,6 +258,17 @@ impl CsvDecoder {
         }
     }
 
+    /// The fields of a record as texts.
+    pub fn fields_of(record: &[u8], style: &CsvStyle) -> Result<Vec<String>, Refusal> {
+        let none = Fields::empty();
+        let decoder = Self::new(&none, &[], style.clone(), EpochUnit::Auto);
+        let mut decoder = decoder.map_err(|e| e.primary().to_owned())?;
+        decoder.split(record)?;
+        let fields = decoder.fields.iter();
+        let text = |span| Ok(decoder.text(record, span)?.into_owned());
+        fields.map(text).collect()
+    }
+
     /// Rows decoded since the last [`Self::finish`].
     pub fn rows(&self) -> usize {
         self.rows

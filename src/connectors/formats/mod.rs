@@ -17,6 +17,7 @@ pub mod encode;
 pub mod json;
 pub mod json_text;
 pub mod lines;
+pub mod observed;
 pub mod parquet;
 pub mod values;
 
@@ -38,7 +39,7 @@ use crate::catalog::definition::CatalogObject;
 use crate::error::{Error, Result, sqlstate};
 
 /// Bytes of a bad record that a dead letter keeps.
-const DEAD_LETTER_BYTES_MAX: usize = 64 << 10;
+pub const DEAD_LETTER_BYTES_MAX: usize = 64 << 10;
 
 /// A format with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]

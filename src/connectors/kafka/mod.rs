@@ -27,6 +27,7 @@ use self::read::{PartitionRange, Pool, ReadTask};
 use super::files::plan::tighter;
 use super::formats::values::{EpochUnit, timestamp_us};
 use super::formats::{FormatOptions, Layout, RecordDecoder};
+use super::replayed::Letters;
 use super::settings::Settings;
 use super::telling::{Names, Notices};
 use super::{
@@ -72,6 +73,8 @@ struct Inner {
     schema: SchemaRef,
     metadata: Vec<Option<String>>,
     format: FormatOptions,
+    /// Records that went through by themselves.
+    replayed: Option<Arc<Letters>>,
     starting: StartingOffsets,
     /// `starting_timestamp`, milliseconds; comes before `starting`.
     starting_ms: Option<i64>,
@@ -141,6 +144,7 @@ impl KafkaSource {
             metadata,
             format: FormatOptions::from_settings(&settings, || Some("json"))?
                 .with_added_columns(object),
+            replayed: environment.letters.clone(),
             starting,
             starting_ms: settings
                 .parsed("starting_timestamp", "a timestamp", |text| {
@@ -436,6 +440,7 @@ impl Source for KafkaSource {
                     connection: inner.connection.clone(),
                     pool: inner.pool.clone(),
                     format: inner.format.clone(),
+                    replayed: inner.replayed.clone(),
                     layout,
                     fail_on_data_loss: inner.fail_on_data_loss,
                     names: inner.names.clone(),

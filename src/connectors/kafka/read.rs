@@ -25,6 +25,7 @@ use super::client::{Connection, Context, KafkaConsumer};
 use super::offsets::{Loss, TopicWatermarks, Watermarks};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
 use crate::connectors::formats::{FormatOptions, Layout, RecordDecoder, dead_letter};
+use crate::connectors::replayed::{Letters, PassedOver};
 use crate::connectors::telling::Names;
 use crate::connectors::{DataGap, DeadLetter, SourceChunk};
 use crate::dataflow::change::ChangeBatch;
@@ -108,6 +109,8 @@ pub struct ReadTask {
     pub pool: Arc<Pool>,
     /// Format of the payload.
     pub format: FormatOptions,
+    /// Records that went through by themselves.
+    pub replayed: Option<Arc<Letters>>,
     /// The columns wanted.
     pub layout: Arc<Layout>,
     /// Lost records stop the batch; otherwise they are told and skipped.
@@ -170,6 +173,10 @@ impl ReadTask {
                 metadata: MetadataColumns::new(&self.layout),
                 layout: self.layout.clone(),
                 letters: lost.remove(&index).into_iter().collect(),
+                passed_over: match &self.replayed {
+                    Some(letters) => letters.at(&format!("{} offset", place_of(&range)))?,
+                    None => PassedOver::default(),
+                },
                 bytes: 0,
                 range,
             };
@@ -233,6 +240,7 @@ struct PartitionReader {
     metadata: MetadataColumns,
     layout: Arc<Layout>,
     letters: Vec<DeadLetter>,
+    passed_over: PassedOver,
     bytes: u64,
     range: PartitionRange,
 }
@@ -284,7 +292,7 @@ impl PartitionReader {
                     &mut self.metadata,
                     &mut self.letters,
                     &mut self.bytes,
-                    &self.range,
+                    (&self.range, &self.passed_over),
                     &message,
                 ),
             }),
@@ -299,7 +307,7 @@ impl PartitionReader {
             &mut self.metadata,
             &mut self.letters,
             &mut self.bytes,
-            &self.range,
+            (&self.range, &self.passed_over),
             message,
         );
         if self.is_full() {
@@ -423,21 +431,30 @@ enum Polled {
     Taken { last: bool },
 }
 
+/// Where the records of a range lie, as their origins begin.
+fn place_of(range: &PartitionRange) -> String {
+    format!("topic {} partition {}", range.topic, range.partition)
+}
+
 /// Decodes a record of the range; true if no other can follow in it.
 fn take_record<M: Message>(
     decoder: &mut RecordDecoder,
     metadata: &mut MetadataColumns,
     letters: &mut Vec<DeadLetter>,
     bytes: &mut u64,
-    range: &PartitionRange,
+    (range, passed_over): (&PartitionRange, &PassedOver),
     message: &M,
 ) -> bool {
     let offset = message.offset();
     if offset >= range.end {
         return true;
     }
-    if offset >= range.start {
-        let payload = message.payload();
+    let payload = message.payload();
+    let is_passed_over = || {
+        let raw = payload.unwrap_or_default();
+        !passed_over.is_empty() && passed_over.holds(offset.unsigned_abs(), raw)
+    };
+    if offset >= range.start && !is_passed_over() {
         *bytes += payload.map_or(0, <[u8]>::len) as u64;
         let pushed = match payload {
             Some(payload) => decoder.push(payload),
@@ -446,10 +463,7 @@ fn take_record<M: Message>(
         match pushed {
             Ok(()) => metadata.push(message),
             Err(reason) => letters.push(dead_letter(
-                format!(
-                    "topic {} partition {} offset {offset}",
-                    range.topic, range.partition
-                ),
+                format!("{} offset {offset}", place_of(range)),
                 payload.unwrap_or_default(),
                 reason,
             )),

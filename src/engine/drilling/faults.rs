@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::outage::Outage;
-use crate::checkpoint::format::encode_one;
+use crate::checkpoint::Identity;
+use crate::checkpoint::format::{CommitFile, encode_one};
 use crate::checkpoint::recovery::{Entry, Survey};
 use crate::engine::pipeline::Pipeline;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result, counted, sqlstate};
+use crate::sql::names::quote_identifier;
 use crate::state::MemoryBudget;
 
 /// Batches that run again where a fault is about running.
@@ -20,6 +22,8 @@ const BATCHES_AGAIN: u64 = 3;
 const LITTLE_BYTES: usize = 64 << 10;
 /// Times that `source_outage` says no.
 const OUTAGE_CALLS: u32 = 3;
+/// What makes a fingerprint that of another query.
+const OTHER_QUERY: &str = "+drill";
 
 /// A fault that a drill makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +46,21 @@ pub enum Fault {
     Kill,
     /// Hardly any memory is left for state.
     OutOfMemory,
+    /// The state was made by other queries than those that the views have.
+    SchemaChange,
+}
+
+/// What became of making a fault.
+pub(super) enum Made {
+    /// What was done, as a sentence.
+    Done(String),
+    /// Why there is nothing to make it on, as a clause.
+    Nothing(&'static str),
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::MissingCommit,
         Self::CorruptOffsets,
         Self::CorruptMetadata,
@@ -56,6 +70,7 @@ impl Fault {
         Self::SourceOutage,
         Self::Kill,
         Self::OutOfMemory,
+        Self::SchemaChange,
     ];
 
     /// Its name in SQL.
@@ -70,6 +85,7 @@ impl Fault {
             Self::SourceOutage => "source_outage",
             Self::Kill => "kill",
             Self::OutOfMemory => "out_of_memory",
+            Self::SchemaChange => "schema_change",
         }
     }
 
@@ -102,8 +118,14 @@ impl Fault {
         }
     }
 
-    /// Damages the files; what was done, as a sentence.
-    pub(super) fn make(self, copy: &Path, survey: &Survey, batch_id: u64) -> Result<String> {
+    /// The statement that mends what the files do not show: the others are those that `DIAGNOSE` names.
+    pub(super) fn statement(self, identity: &Identity) -> Option<String> {
+        let name = quote_identifier(&identity.pipeline_name);
+        (self == Self::SchemaChange).then(|| format!("REBUILD STATE OF {name};"))
+    }
+
+    /// Damages the files.
+    pub(super) fn make(self, copy: &Path, survey: &Survey, batch_id: u64) -> Result<Made> {
         let path = |name: String| copy.join(name);
         let middle = survey.commits.keys().nth(survey.commits.len() / 2).copied();
         let middle = middle.unwrap_or(batch_id);
@@ -127,8 +149,11 @@ impl Fault {
                     garble(&path(format!("state/{run}")))?;
                     format!("A byte of state/{run} was flipped.")
                 }
-                None => "There is no run to damage.".to_owned(),
+                None => return Ok(Made::Nothing("no state was written that could be damaged")),
             },
+            Self::LostState if newest_run(survey).is_none() => {
+                return Ok(Made::Nothing("no state was written that could be lost"));
+            }
             Self::LostState => {
                 remove_all(&path("state".to_owned()))?;
                 "The state was taken away.".to_owned()
@@ -153,6 +178,11 @@ impl Fault {
                     .copied()
                     .filter(|n| Some(n) != survey.commits.keys().next())
                     .collect();
+                if again.is_empty() {
+                    return Ok(Made::Nothing(
+                        "it takes two batches, of which the second runs again",
+                    ));
+                }
                 for n in &again {
                     remove(&path(format!("commits/{n}")))?;
                 }
@@ -161,10 +191,16 @@ impl Fault {
                     Self::Kill => "and were given up in the middle",
                     _ => "with little memory",
                 };
-                format!("{} batches ran again, {how}.", again.len())
+                format!("{} ran again, {how}.", counted(again.len() as u64, "batch"))
+            }
+            Self::SchemaChange => {
+                for commit in survey.commits.values().filter_map(Entry::whole) {
+                    claim_other_queries(copy, commit)?;
+                }
+                "The commits were made those of other queries.".to_owned()
             }
         };
-        Ok(done)
+        Ok(Made::Done(done))
     }
 
     /// Opens and runs what is planned, under the fault.
@@ -207,6 +243,17 @@ fn leave_out_sinks(copy: &Path, survey: &Survey, batch_id: u64) -> Result<&'stat
     remove(&path)?;
     fs::write(&path, encode_one(&commit)).map_err(|e| failed(&path, &e))?;
     Ok(" Its sinks, which would get every row again, were left out.")
+}
+
+/// Writes a commit anew whose views were computed by another query than theirs.
+fn claim_other_queries(copy: &Path, commit: &CommitFile) -> Result<()> {
+    let mut commit = commit.clone();
+    for fingerprint in commit.entry.views.values_mut() {
+        fingerprint.push_str(OTHER_QUERY);
+    }
+    let path = copy.join(format!("commits/{}", commit.entry.batch_id));
+    remove(&path)?;
+    fs::write(&path, encode_one(&commit)).map_err(|e| failed(&path, &e))
 }
 
 fn newest_run(survey: &Survey) -> Option<String> {

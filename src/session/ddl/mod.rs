@@ -14,6 +14,7 @@ mod indexes;
 mod merging;
 mod readers;
 mod replace;
+mod schedules;
 mod views;
 
 use std::sync::Arc;

@@ -56,6 +56,11 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
     if cursor.accept("AGGREGATE") {
         return aggregates::drop(cursor);
     }
+    if cursor.accept("RECOVERY SCHEDULE") {
+        let if_exists = if_exists(cursor);
+        let names = cursor.object_names()?;
+        return Ok(Statement::DropRecoverySchedule { names, if_exists });
+    }
     let kind = kind(cursor, "DROP")?;
     if kind == ObjectKind::Index {
         cursor.accept("CONCURRENTLY");

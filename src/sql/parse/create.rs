@@ -4,7 +4,9 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{aggregates, functions, if_not_exists, indexes, skip_rest, unsupported, view_query};
+use super::{
+    aggregates, functions, if_not_exists, indexes, recovery, skip_rest, unsupported, view_query,
+};
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
 };
@@ -53,6 +55,8 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
             value: cursor.string()?,
             if_not_exists,
         }
+    } else if cursor.accept("RECOVERY SCHEDULE") {
+        recovery::create_schedule(cursor)?
     } else if cursor.accept("SCHEMA IF NOT EXISTS") {
         let name = cursor.identifier()?;
         if name != "public" {

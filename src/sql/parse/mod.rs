@@ -56,9 +56,6 @@ const UNSUPPORTED: &[&str] = &[
     "IMPORT",
     "SECURITY LABEL",
     "TEST",
-    "COMPARE",
-    "SUGGEST",
-    "REPLAY",
     "RUN",
     "KILL",
 ];
@@ -100,7 +97,9 @@ pub(crate) fn statement(cursor: &mut Cursor) -> Result<Statement> {
         | "DESCRIBE" | "DESC" => run::run(cursor),
         "RESET" if cursor.sees("RESET CHECKPOINT OF") => recovery::recovery(cursor),
         "DIAGNOSE" | "CHECK" | "VERIFY" | "BACKUP" | "RESTORE" | "REWIND" | "REPAIR"
-        | "REBUILD" | "RUN" | "TEST" | "SUGGEST" => recovery::recovery(cursor),
+        | "REBUILD" | "REPLAY" | "RUN" | "TEST" | "COMPARE" | "SUGGEST" => {
+            recovery::recovery(cursor)
+        }
         "SHOW" | "SET" | "RESET" | "DISCARD" => settings::setting(cursor),
         "BEGIN" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" => {
             settings::transaction(cursor)

@@ -3,11 +3,13 @@
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use super::if_not_exists;
+use crate::catalog::schedule;
 use crate::connectors::formats::values::{EpochUnit, timestamp_us};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
 use crate::sql::recovery::{RecoveryStatement, ResetFrom, RewindTo};
-use crate::sql::statement::Statement;
+use crate::sql::statement::{CreateRecoverySchedule, Statement};
 
 /// Reads one of these statements.
 pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
@@ -56,6 +58,16 @@ pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
         "RESTORE" => restore(cursor),
         "RUN" => drill(cursor),
         "TEST" => test(cursor),
+        "REPLAY" => {
+            cursor.expect("REPLAY DEAD LETTERS OF")?;
+            let name = cursor.object_name()?;
+            Ok(RecoveryStatement::ReplayDeadLetters { name })
+        }
+        "COMPARE" => {
+            cursor.expect("COMPARE SCHEMA OF")?;
+            let name = any_relation(cursor)?;
+            Ok(RecoveryStatement::CompareSchema { name })
+        }
         "SUGGEST" => {
             cursor.expect("SUGGEST WATERMARK FOR")?;
             let name = cursor.object_name()?;
@@ -67,14 +79,23 @@ pub(super) fn recovery(cursor: &mut Cursor) -> Result<Statement> {
 }
 
 /// A name, with or without the kind of object before it: all that it can name lie in one pipeline.
-fn any_object(cursor: &mut Cursor) -> Result<String> {
-    const AFTER_NAME: [&str; 6] = ["AS", "DRY", "FROM", "TO", "BEFORE", "WITH"];
+pub(super) fn any_object(cursor: &mut Cursor) -> Result<String> {
+    any_of(cursor, &["MATERIALIZED VIEW", "PIPELINE", "SINK"])
+}
+
+/// As [`any_object`], also of a stream.
+fn any_relation(cursor: &mut Cursor) -> Result<String> {
+    any_of(cursor, &["MATERIALIZED VIEW", "PIPELINE", "SINK", "STREAM"])
+}
+
+fn any_of(cursor: &mut Cursor, kinds: &[&'static str]) -> Result<String> {
+    const AFTER_NAME: [&str; 7] = ["AS", "DRY", "FROM", "TO", "BEFORE", "WITH", "EVERY"];
     let is_name = match cursor.word_at(1) {
         Some(word) => AFTER_NAME.contains(&word.as_str()),
         None => !matches!(cursor.peek_at(1), Token::Word(_)),
     };
     if !is_name {
-        cursor.accept_one(&["MATERIALIZED VIEW", "PIPELINE", "SINK"]);
+        cursor.accept_one(kinds);
     }
     cursor.object_name()
 }
@@ -139,15 +160,49 @@ fn test(cursor: &mut Cursor) -> Result<RecoveryStatement> {
 fn drill(cursor: &mut Cursor) -> Result<RecoveryStatement> {
     cursor.expect("RUN RECOVERY DRILL ON")?;
     let name = any_object(cursor)?;
-    let mut faults = None;
-    if cursor.accept("WITH") {
-        cursor.expect_token(&Token::LParen)?;
-        cursor.expect("FAULT")?;
-        cursor.expect_token(&Token::Eq)?;
-        faults = Some(cursor.string()?);
-        cursor.expect_token(&Token::RParen)?;
-    }
+    let faults = faults(cursor)?;
     Ok(RecoveryStatement::RunDrill { name, faults })
+}
+
+/// `[WITH (fault = '…')]`
+fn faults(cursor: &mut Cursor) -> Result<Option<String>> {
+    if !cursor.accept("WITH") {
+        return Ok(None);
+    }
+    cursor.expect_token(&Token::LParen)?;
+    cursor.expect("FAULT")?;
+    cursor.expect_token(&Token::Eq)?;
+    let faults = cursor.string()?;
+    cursor.expect_token(&Token::RParen)?;
+    Ok(Some(faults))
+}
+
+/// `[IF NOT EXISTS] name ON target [WITH (fault = '…')] EVERY '1 month'`, behind `CREATE RECOVERY SCHEDULE`.
+pub(super) fn create_schedule(cursor: &mut Cursor) -> Result<Statement> {
+    let if_not_exists = if_not_exists(cursor);
+    let name = cursor.identifier()?;
+    cursor.expect("ON")?;
+    let target = any_object(cursor)?;
+    let faults = faults(cursor)?;
+    cursor.expect("EVERY")?;
+    cursor.accept("INTERVAL");
+    let position = cursor.position();
+    let every = cursor.string()?;
+    if !schedule::is_interval(&every) {
+        return Err(Error::new(
+            sqlstate::INVALID_DATETIME,
+            format!("invalid input syntax for type interval: \"{every}\""),
+        )
+        .hint("Drills are made every so often, such as '1 month' or '12 hours': no less than a minute.")
+        .position(position));
+    }
+    Ok(Statement::CreateRecoverySchedule(CreateRecoverySchedule {
+        name,
+        target,
+        faults,
+        every,
+        if_not_exists,
+    }))
 }
 
 fn rewind(cursor: &mut Cursor) -> Result<RecoveryStatement> {

@@ -54,6 +54,17 @@ fn a_database_comes_back_from_its_backup() {
         assert!(text.contains("log/00000001.log"), "{text}");
         assert!(!data.exists());
         std::fs::write(&segment, bytes).expect("written");
+        // So is one whose state would have to come from an older run.
+        let state = backup.join("checkpoints/v/state");
+        let last = super::newest(&backup.join("checkpoints/v/commits"));
+        let run = state.join(format!("{last}.run"));
+        let bytes = std::fs::read(&run).expect("a run");
+        garble(&run);
+        let refused = restore(&backup, &data);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(text.contains(&format!("state/{last}.run")), "{text}");
+        assert!(!data.exists());
+        std::fs::write(&run, bytes).expect("written");
         let restored = restore(&backup, &data);
         assert!(
             restored.status.success(),

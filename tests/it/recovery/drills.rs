@@ -4,7 +4,7 @@ use super::sources::Files;
 use super::{Pair, error_of};
 use crate::harness::run;
 
-const FAULTS: [&str; 9] = [
+const FAULTS: [&str; 10] = [
     "missing_commit",
     "corrupt_offsets",
     "corrupt_metadata",
@@ -14,6 +14,7 @@ const FAULTS: [&str; 9] = [
     "source_outage",
     "kill",
     "out_of_memory",
+    "schema_change",
 ];
 
 #[test]
@@ -36,6 +37,7 @@ fn every_drill_passes_and_touches_nothing() {
         assert_eq!(run("corrupt_metadata"), "REPAIR CHECKPOINT OF v;");
         assert_eq!(run("lost_state"), "REBUILD STATE OF v;");
         assert_eq!(run("full_reset"), "REBUILD STATE OF v;");
+        assert_eq!(run("schema_change"), "REBUILD STATE OF v;");
         assert_eq!(files(&pair.checkpoint()), before, "production is untouched");
         pair.server.execute("START PIPELINE v").await;
         let told = "SELECT fault, verdict FROM streaming_recovery_drills WHERE pipeline = 'v'";

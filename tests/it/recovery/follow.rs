@@ -75,14 +75,28 @@ fn each(folder: std::path::PathBuf, extension: &str, change: impl Fn(&Path)) {
     }
 }
 
+/// The newest file of the state with this ending: a batch without changes has none.
+fn newest_state(checkpoint: &Path, ending: &str) -> std::path::PathBuf {
+    let entries = std::fs::read_dir(checkpoint.join("state")).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let of_ending = names.filter_map(|name| {
+        let stem = name.strip_suffix(ending)?;
+        let last: u64 = stem.rsplit('-').next()?.parse().ok()?;
+        Some((last, name))
+    });
+    let (_, name) = of_ending.max().expect("a file of the state");
+    checkpoint.join("state").join(name)
+}
+
 fn newest_of(checkpoint: &Path, log: &str) -> std::path::PathBuf {
     let folder = checkpoint.join(log);
     folder.join(newest(&folder).to_string())
 }
 
-type Fault = (&'static str, fn(&Path));
+pub(super) type Fault = (&'static str, fn(&Path));
 
-fn faults_of_entries() -> Vec<Fault> {
+pub(super) fn faults_of_entries() -> Vec<Fault> {
     vec![
         ("metadata gone", |c| remove(c.join("metadata"))),
         ("metadata garbled", |c| garble(&c.join("metadata"))),
@@ -134,20 +148,21 @@ fn faults_of_entries() -> Vec<Fault> {
     ]
 }
 
-fn faults_of_state() -> Vec<Fault> {
+pub(super) fn faults_of_state() -> Vec<Fault> {
     vec![
         ("state gone", |c| {
             std::fs::remove_dir_all(c.join("state")).expect("removed");
         }),
         ("newest run garbled", |c| {
-            let last = newest(&c.join("commits"));
-            garble(&c.join(format!("state/{last}.run")));
+            garble(&newest_state(c, ".run"));
         }),
         ("newest manifest gone", |c| {
-            let last = newest(&c.join("commits"));
-            remove(c.join(format!("state/{last}.manifest")));
+            remove(newest_state(c, ".manifest"));
         }),
         ("all runs garbled", |c| each(c.join("state"), "run", garble)),
+        ("newest manifest is a folder", |c| {
+            put_folder(newest_state(c, ".manifest"));
+        }),
         ("oldest run gone", |c| {
             let mut runs = Vec::new();
             for entry in std::fs::read_dir(c.join("state")).expect("a folder") {
@@ -216,6 +231,10 @@ fn diagnose_leads_on_from_damaged_logs_of_files() {
             ("newest entry gone", |c| remove(newest_of(c, "sources/f"))),
             ("newest entry garbled", |c| {
                 garble(&newest_of(c, "sources/f"))
+            }),
+            ("newest entry and newest manifest garbled", |c| {
+                garble(&newest_of(c, "sources/f"));
+                garble(&newest_state(c, ".manifest"));
             }),
             ("oldest entry gone", |c| remove(c.join("sources/f/0"))),
             ("entry in the middle garbled", |c| {

@@ -101,7 +101,7 @@ async fn a_diagnosis_tells_each_part_and_the_statement() {
         state.detail
     );
     assert!(
-        state.detail.contains("runs 1 batches again"),
+        state.detail.contains("runs 1 batch again"),
         "{}",
         state.detail
     );

@@ -138,6 +138,33 @@ fn recovery_statements() {
     ] {
         assert_eq!(recovery(sql), expected, "{sql}");
     }
+    for (sql, expected) in [
+        (
+            "REPLAY DEAD LETTERS OF p",
+            RecoveryStatement::ReplayDeadLetters { name: name() },
+        ),
+        (
+            "COMPARE SCHEMA OF STREAM p",
+            RecoveryStatement::CompareSchema { name: name() },
+        ),
+        (
+            "COMPARE SCHEMA OF p",
+            RecoveryStatement::CompareSchema { name: name() },
+        ),
+    ] {
+        assert_eq!(recovery(sql), expected, "{sql}");
+    }
+    for sql in [
+        "CREATE RECOVERY SCHEDULE n ON p WITH (fault = 'kill') EVERY '1 month'",
+        "CREATE RECOVERY SCHEDULE IF NOT EXISTS n ON MATERIALIZED VIEW p WITH (fault = 'kill') EVERY INTERVAL '1 month'",
+    ] {
+        let Statement::CreateRecoverySchedule(create) = one(sql) else {
+            panic!("{sql}");
+        };
+        assert_eq!((create.name.as_str(), create.target.as_str()), ("n", "p"));
+        assert_eq!(create.faults.as_deref(), Some("kill"));
+        assert_eq!(create.every, "1 month");
+    }
     // As the hints of sources write them.
     recovery("REPAIR CHECKPOINT OF \"My view\";");
     recovery("RESET CHECKPOINT OF v FROM EARLIEST;");
@@ -157,6 +184,13 @@ fn recovery_statements() {
         ("RESET CHECKPOINT OF p FROM OFFSETS '{'", "22023"),
         ("RESET CHECKPOINT OF p FROM TIMESTAMP 'soon'", "22007"),
         ("REWIND p", "42601"),
+        ("CREATE RECOVERY SCHEDULE n ON p", "42601"),
+        (
+            "CREATE RECOVERY SCHEDULE n ON p EVERY 'now and then'",
+            "22007",
+        ),
+        ("CREATE RECOVERY SCHEDULE n ON p EVERY '1 second'", "22007"),
+        ("COMPARE SCHEMA p", "42601"),
         ("REWIND p TO BATCH -1", "42601"),
         ("RESTORE CHECKPOINT OF p", "42601"),
         ("REPAIR CHECKPOINT p", "42601"),
