@@ -17,7 +17,7 @@ pub mod dml;
 mod execute;
 mod functions;
 mod lookup;
-mod natural;
+mod merged_joins;
 mod parameters;
 mod planning;
 mod prepared;
