@@ -113,6 +113,8 @@ struct OffsetHead {
     watermarks_us: BTreeMap<String, i64>,
     #[serde(default)]
     watermark: Option<i64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    view_watermarks: BTreeMap<String, Option<i64>>,
     settings: BTreeMap<String, String>,
 }
 
@@ -259,6 +261,7 @@ impl OffsetFile {
             batch_at_us: entry.batch_at_us,
             watermarks_us: entry.watermarks_us.clone(),
             watermark: entry.watermark,
+            view_watermarks: entry.view_watermarks.clone(),
             settings: entry.settings.clone(),
         });
         let sources = entry.sources.iter().map(|(source, range)| {
@@ -287,6 +290,7 @@ impl OffsetFile {
                 batch_at_us: head.batch_at_us,
                 watermarks_us: head.watermarks_us,
                 watermark: head.watermark,
+                view_watermarks: head.view_watermarks,
                 settings: head.settings,
                 sources,
             },

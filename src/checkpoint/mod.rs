@@ -61,6 +61,10 @@ pub struct OffsetEntry {
     /// The pipeline's watermark that this batch applies, in the unit of its event times.
     #[serde(default)]
     pub watermark: Option<i64>,
+    /// What it applies to views whose inputs came into the pipeline when that had gone further, until
+    /// they have caught up with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub view_watermarks: BTreeMap<String, Option<i64>>,
     /// Settings that change what the batch computes.
     pub settings: BTreeMap<String, String>,
     /// Exact range of each source, by source name; a source with nothing new is absent.
@@ -72,6 +76,12 @@ pub struct OffsetEntry {
 const SINKS_SETTING: &str = "sinks";
 
 impl OffsetEntry {
+    /// The watermark that the batch applies to a view.
+    pub fn watermark_of(&self, view: &str) -> Option<i64> {
+        let own = self.view_watermarks.get(view);
+        own.copied().unwrap_or(self.watermark)
+    }
+
     /// Whether the batch goes to a sink: one that joined after it, when it ran first, gets nothing of it
     /// when it runs again.
     pub fn goes_to(&self, sink: &str) -> bool {
@@ -91,6 +101,9 @@ pub struct CommitEntry {
     /// The pipeline's watermark that this batch applied.
     #[serde(default)]
     pub watermark: Option<i64>,
+    /// The watermarks of views that are behind it after this batch.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub view_watermarks: BTreeMap<String, Option<i64>>,
     /// Largest event time seen so far, by input relation; microseconds.
     pub event_time_max_us: BTreeMap<String, i64>,
     /// Position of every source after this batch.

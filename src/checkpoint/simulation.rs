@@ -70,6 +70,7 @@ pub(super) fn commit_of(entry: &OffsetEntry) -> CommitEntry {
         batch_id: entry.batch_id,
         next_watermarks_us: BTreeMap::from([("s".into(), entry.batch_at_us)]),
         watermark: Some(entry.batch_at_us),
+        view_watermarks: BTreeMap::from([("behind".into(), None)]),
         event_time_max_us: BTreeMap::new(),
         initial_offsets: BTreeMap::new(),
         sinks: ["k".to_owned()].into(),
@@ -93,6 +94,7 @@ pub(super) fn entry_of(batch_id: u64, from: u64, to: u64) -> OffsetEntry {
         batch_at_us: 1_000 * batch_id as i64,
         watermarks_us: BTreeMap::from([("s".into(), -1)]),
         watermark: Some(-1),
+        view_watermarks: BTreeMap::from([("behind".into(), Some(-2))]),
         settings: BTreeMap::new(),
         sources: BTreeMap::from([("s".into(), range)]),
     }

@@ -83,6 +83,8 @@ struct View {
     /// This batch fills it with rows from before the watermark, which are not late: it is computed
     /// as without one, and the next batch closes what the watermark has passed.
     is_filled: bool,
+    /// The watermark that this batch applies to it, where it is not the pipeline's.
+    own_watermark: Option<Option<i64>>,
     /// What the root emitted in this batch.
     emitted: Vec<ChangeBatch>,
     /// The part of `emitted` that storage and dependent views already took.
@@ -427,12 +429,23 @@ impl Dataflow {
         }
     }
 
-    /// A batch at this watermark would close windows, even without rows.
-    pub fn wants_batch_at(&self, watermark: i64) -> bool {
-        self.views
-            .iter()
-            .flat_map(|view| &view.nodes)
-            .any(|node| node.operator.wants_batch_at(watermark))
+    /// The watermarks of views that do not go by the pipeline's. Between batches only.
+    pub fn set_view_watermarks(&mut self, watermarks: &BTreeMap<String, Option<i64>>) {
+        for view in &mut self.views {
+            view.own_watermark = watermarks.get(&view.plan.name).copied();
+        }
+    }
+
+    /// A batch would close windows, even without rows, with the watermark moved to where it is said to
+    /// be for a view; `None`: it has not moved.
+    pub fn wants_batch_at(&self, moved_to: impl Fn(&str) -> Option<i64>) -> bool {
+        let wants = |view: &View| {
+            moved_to(&view.plan.name).is_some_and(|watermark| {
+                let mut nodes = view.nodes.iter();
+                nodes.any(|node| node.operator.wants_batch_at(watermark))
+            })
+        };
+        self.views.iter().any(wants)
     }
 
     /// From this time on a batch would let rows in or out by the clock, even one without rows.

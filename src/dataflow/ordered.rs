@@ -25,7 +25,7 @@ use super::change::ChangeBatch;
 use super::number::{read_sortable, sortable_bytes};
 use super::operator::{BatchContext, Retention};
 use super::row_errors::RowErrors;
-use super::rows::{KeyCodec, RowCodec, without_negative_zero};
+use super::rows::{KeyCodec, RowCodec, comparable_floats};
 use crate::error::Result;
 
 /// How rows are grouped and ordered.
@@ -131,7 +131,7 @@ impl OrderedEncoding {
         let orders = match &self.order {
             None => None,
             Some(converter) => {
-                let columns: Vec<ArrayRef> = orders.iter().map(without_negative_zero).collect();
+                let columns: Vec<ArrayRef> = orders.iter().map(comparable_floats).collect();
                 Some(converter.convert_columns(&columns)?)
             }
         };

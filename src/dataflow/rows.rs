@@ -15,6 +15,7 @@ use datafusion::arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Ty
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
 
 use crate::error::{Error, Result};
+use crate::values::float;
 
 /// Encodes and decodes rows of one schema.
 #[derive(Debug)]
@@ -82,9 +83,9 @@ impl KeyCodec {
         })
     }
 
-    /// Encodes key columns. Negative zero becomes zero, since the two are equal.
+    /// Encodes key columns. Negative zero becomes zero and every NaN the same one, since they are equal.
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<EncodedRows> {
-        let columns: Vec<ArrayRef> = columns.iter().map(without_negative_zero).collect();
+        let columns: Vec<ArrayRef> = columns.iter().map(comparable_floats).collect();
         encode(&self.converter, &columns)
     }
 }
@@ -107,8 +108,8 @@ fn encode(converter: &RowConverter, columns: &[ArrayRef]) -> Result<EncodedRows>
     Ok(EncodedRows(Some(converter.convert_columns(columns)?)))
 }
 
-/// Negative zero as zero: the two are equal.
-pub fn without_negative_zero(column: &ArrayRef) -> ArrayRef {
+/// Negative zero as zero, and every NaN as the same one: they are equal.
+pub fn comparable_floats(column: &ArrayRef) -> ArrayRef {
     fn positive<T: ArrowPrimitiveType>(
         column: &ArrayRef,
         add: impl Fn(T::Native) -> T::Native,
@@ -117,8 +118,8 @@ pub fn without_negative_zero(column: &ArrayRef) -> ArrayRef {
     }
     match column.data_type() {
         // IEEE 754: -0.0 + 0.0 is +0.0, and nothing else changes.
-        DataType::Float32 => positive::<Float32Type>(column, |v| v + 0.0),
-        DataType::Float64 => positive::<Float64Type>(column, |v| v + 0.0),
+        DataType::Float32 => positive::<Float32Type>(column, |v| float::real(v + 0.0)),
+        DataType::Float64 => positive::<Float64Type>(column, |v| float::double(v + 0.0)),
         DataType::Float16 => positive::<Float16Type>(column, |v| {
             if v.to_bits() == 0x8000 {
                 Default::default()
@@ -188,11 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn both_zeros_are_one_key() {
+    fn equal_floats_are_one_key() {
         let codec = KeyCodec::new([DataType::Float64]).unwrap();
-        let column: ArrayRef = Arc::new(Float64Array::from(vec![0.0, -0.0, 1.0]));
+        let values = vec![0.0, -0.0, 1.0, f64::NAN, -f64::NAN];
+        let column: ArrayRef = Arc::new(Float64Array::from(values));
         let keys = codec.encode(&[column]).unwrap();
         assert_eq!(keys.row(0), keys.row(1));
         assert_ne!(keys.row(0), keys.row(2));
+        assert_eq!(keys.row(3), keys.row(4));
     }
 }

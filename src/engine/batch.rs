@@ -16,11 +16,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::decide::{self, WatermarkInput};
+use super::decide;
 use super::feeding::{Feed, Feeding, Intake, work};
 use super::filling::waits_for_whole;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
-use super::opening::Opened;
 use super::pipeline::{Pipeline, ViewEntry};
 use super::shared::Doing;
 use crate::catalog::definition::Definition;
@@ -207,7 +206,9 @@ impl Pipeline {
             }
         }
         let watermark = opened.next_watermark(&self.settings, batch_at_us);
-        let closes_windows = opened.closes_windows(watermark);
+        let view_watermarks =
+            opened.next_view_watermarks(&self.views, &self.settings, batch_at_us, watermark);
+        let closes_windows = opened.closes_windows(watermark, &view_watermarks);
         let fills = !opened.unfilled.is_empty() || self.sinks.iter().any(|s| s.is_new);
         let is_due = opened.due_us().is_some_and(|due| due <= batch_at_us);
         let persists = self.hold.is_some() && !opened.unpersisted.is_empty();
@@ -219,6 +220,7 @@ impl Pipeline {
             batch_at_us,
             watermarks_us: opened.event_time_max.clone(),
             watermark,
+            view_watermarks,
             settings: self.views.iter().filter_map(row_policy_setting).collect(),
             sources,
         }))
@@ -242,6 +244,7 @@ impl Pipeline {
             name.and_then(|name| OnRowError::from_name(name))
                 .unwrap_or_default()
         });
+        dataflow.set_view_watermarks(&entry.view_watermarks);
         let sinks = &self.sinks;
         self.shared
             .begin_batch(entry.batch_id, &mut dataflow, |view| {
@@ -372,6 +375,7 @@ impl Pipeline {
             state_disk_bytes: opened.state.stats().disk_bytes,
             checkpoint_bytes: 0,
             watermark: entry.watermark,
+            view_watermarks: entry.view_watermarks.clone(),
             event_time_min: counts.clone().filter_map(|c| c.event_time_min).min(),
             event_time_max: counts.filter_map(|c| c.event_time_max).max(),
             backlog_rows: sum(|b| b.rows),
@@ -440,59 +444,4 @@ fn row_policy_setting(view: &super::pipeline::ViewEntry) -> Option<(String, Stri
     let policy = super::planning::row_policy(&view.object);
     let is_default = policy == OnRowError::default();
     (!is_default).then(|| (row_policy_key(&view.object.name), policy.name().to_owned()))
-}
-
-impl Opened {
-    /// Each watermarked input's own watermark at these event times.
-    pub(super) fn watermarks_of(
-        &self,
-        event_time_max: &BTreeMap<String, i64>,
-    ) -> BTreeMap<String, i64> {
-        let of = |slot: &super::intake::SourceSlot| {
-            let delay = slot.watermark.as_ref()?.delay_us;
-            let time = event_time_max.get(&slot.relation)?;
-            Some((slot.relation.clone(), time.saturating_sub(delay)))
-        };
-        self.slots.iter().filter_map(of).collect()
-    }
-
-    /// A batch at this watermark would close windows, even one without rows.
-    pub(super) fn closes_windows(&self, watermark: Option<i64>) -> bool {
-        let Some(now) = watermark else { return false };
-        let moved = self.watermark != Some(now) || self.may_close_at_same_watermark;
-        moved
-            && self
-                .dataflow
-                .as_ref()
-                .is_some_and(|d| d.lock().wants_batch_at(now))
-    }
-
-    /// When a batch is wanted by the clock, even one without rows.
-    pub(super) fn due_us(&self) -> Option<i64> {
-        self.dataflow.as_ref()?.lock().due_us()
-    }
-
-    /// The watermark that a batch planned now applies.
-    pub(super) fn next_watermark(
-        &self,
-        settings: &super::settings::PipelineSettings,
-        now_us: i64,
-    ) -> Option<i64> {
-        let idle_us = settings.idle_timeout.map(|d| d.as_micros() as i64);
-        let inputs: Vec<WatermarkInput> = self
-            .slots
-            .iter()
-            .filter_map(|slot| {
-                let delay = slot.watermark.as_ref()?.delay_us;
-                let idle_us = slot.idle_timeout_us.or(idle_us);
-                let since = slot.last_data_at_us.unwrap_or(self.opened_at_us);
-                Some(WatermarkInput {
-                    event_time_max: self.event_time_max.get(&slot.relation).copied(),
-                    delay,
-                    idle: idle_us.is_some_and(|limit| now_us.saturating_sub(since) > limit),
-                })
-            })
-            .collect();
-        decide::next_watermark(self.watermark, &inputs, settings.watermark_policy)
-    }
 }

@@ -230,10 +230,17 @@ impl Pipeline {
                 *known = (*known).max(time);
             }
         }
+        let mut view_watermarks = entry.view_watermarks.clone();
+        if !is_partial && entry.watermark.is_some() {
+            // What they were filled with was not late, nor are the rows that follow it.
+            let filled = opened.unfilled.iter();
+            view_watermarks.extend(filled.map(|view| (view.clone(), None)));
+        }
         CommitEntry {
             batch_id: entry.batch_id,
             next_watermarks_us: opened.watermarks_of(&event_time_max),
             watermark: entry.watermark,
+            view_watermarks,
             event_time_max_us: event_time_max,
             source_offsets: opened.positions_after(entry),
             initial_offsets: opened.initial_offsets(),

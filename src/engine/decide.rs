@@ -180,6 +180,36 @@ pub fn next_watermark(
     }
 }
 
+/// Where a view stands that is behind its pipeline's watermark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ViewWatermark {
+    /// It applies this one.
+    Behind(Option<i64>),
+    /// It applies the pipeline's from now on.
+    CaughtUp,
+}
+
+/// The next watermark of a view that was behind: its inputs came into the pipeline when the pipeline's
+/// watermark had gone further, so that their rows would all be late by it. Until they have reached it,
+/// the view goes by what they alone say; it never moves back. Where the fastest input decides, rows of
+/// slower ones are late, and no view is behind.
+pub fn view_watermark(
+    before: Option<i64>,
+    pipeline: Option<i64>,
+    inputs: &[WatermarkInput],
+    policy: WatermarkPolicy,
+) -> ViewWatermark {
+    let nothing_holds = inputs.iter().all(|input| input.idle);
+    if nothing_holds || policy == WatermarkPolicy::Maximum {
+        return ViewWatermark::CaughtUp;
+    }
+    let own = next_watermark(before, inputs, policy);
+    match own < pipeline {
+        true => ViewWatermark::Behind(own),
+        false => ViewWatermark::CaughtUp,
+    }
+}
+
 /// An event time that lies more than `max_future_skew` after the batch's wall time does not move
 /// the watermark: one absurd time must not make all that follows late. In microseconds.
 pub fn moves_watermark(
@@ -309,6 +339,31 @@ mod tests {
             next_watermark(None, &two, WatermarkPolicy::Maximum),
             Some(90)
         );
+    }
+
+    #[test]
+    fn a_view_is_behind_until_its_own_inputs_have_caught_up() {
+        let next = |before, pipeline, inputs: &[WatermarkInput]| {
+            view_watermark(before, pipeline, inputs, WatermarkPolicy::Minimum)
+        };
+        let behind = ViewWatermark::Behind;
+        let caught_up = ViewWatermark::CaughtUp;
+        assert_eq!(
+            next(None, Some(100), &[input(None, 0, false)]),
+            behind(None)
+        );
+        let slow = [input(Some(60), 10, false)];
+        assert_eq!(next(None, Some(100), &slow), behind(Some(50)));
+        assert_eq!(next(Some(70), Some(100), &slow), behind(Some(70)));
+        assert_eq!(next(Some(70), Some(50), &slow), caught_up);
+        let both = [input(Some(60), 10, false), input(Some(200), 10, false)];
+        assert_eq!(next(None, Some(100), &both), behind(Some(50)));
+        let idle = [input(Some(60), 10, true), input(Some(200), 10, false)];
+        assert_eq!(next(None, Some(100), &idle), caught_up);
+        assert_eq!(next(None, Some(100), &[input(None, 0, true)]), caught_up);
+        assert_eq!(next(None, Some(100), &[]), caught_up);
+        let fastest = WatermarkPolicy::Maximum;
+        assert_eq!(view_watermark(None, Some(100), &slow, fastest), caught_up);
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub(super) struct BatchFigures {
     pub state_disk_bytes: u64,
     pub checkpoint_bytes: u64,
     pub watermark: Option<i64>,
+    /// Of views that are behind it.
+    pub view_watermarks: BTreeMap<String, Option<i64>>,
     pub event_time_min: Option<i64>,
     pub event_time_max: Option<i64>,
     pub backlog_rows: Option<u64>,
@@ -156,7 +158,7 @@ pub(super) fn metrics_rows(
                 "state_memory_bytes": view.state_memory_bytes,
                 "state_disk_bytes": batch.state_disk_bytes,
                 "checkpoint_bytes": batch.checkpoint_bytes,
-                "watermark_at": batch.watermark,
+                "watermark_at": batch.view_watermarks.get(name).unwrap_or(&batch.watermark),
                 "event_time_min_at": batch.event_time_min,
                 "event_time_max_at": batch.event_time_max,
                 "backlog_rows": batch.backlog_rows,

@@ -43,6 +43,7 @@ mod subscribe;
 mod taking_over;
 mod telling;
 pub mod verifying;
+mod watermarks;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

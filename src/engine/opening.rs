@@ -65,6 +65,8 @@ pub(super) struct Opened {
     pub newest_commit: Option<u64>,
     /// Watermark that the last batch applied.
     pub watermark: Option<i64>,
+    /// Of the views that are behind it.
+    pub view_watermarks: BTreeMap<String, Option<i64>>,
     pub event_time_max: BTreeMap<String, i64>,
     pub unfilled: BTreeSet<String>,
     pub fills: Vec<(String, FillInput)>,
@@ -126,6 +128,7 @@ impl Opened {
         self.replay.pop_front();
         self.newest_commit = self.newest_commit.max(Some(commit.batch_id));
         self.watermark = entry.watermark;
+        self.view_watermarks.clone_from(&commit.view_watermarks);
         self.event_time_max = commit.event_time_max_us.clone();
         self.may_close_at_same_watermark = !self.unfilled.is_empty();
         if is_partial {
@@ -232,6 +235,10 @@ impl Pipeline {
             replay: resume.replay.into(),
             newest_commit: resume.newest_commit,
             watermark: last.as_ref().and_then(|c| c.watermark),
+            view_watermarks: last
+                .as_ref()
+                .map(|c| c.view_watermarks.clone())
+                .unwrap_or_default(),
             event_time_max: last
                 .as_ref()
                 .map(|c| c.event_time_max_us.clone())

@@ -630,7 +630,9 @@ impl Pipeline {
     fn closes_windows_now(&self, opened: &Opened) -> bool {
         let now_us = self.parts.clock.now_us();
         let watermark = opened.next_watermark(&self.settings, now_us);
-        opened.closes_windows(watermark) || opened.due_us().is_some_and(|due| due <= now_us)
+        let of_views = opened.next_view_watermarks(&self.views, &self.settings, now_us, watermark);
+        opened.closes_windows(watermark, &of_views)
+            || opened.due_us().is_some_and(|due| due <= now_us)
     }
 
     /// Someone waits for no more than what has been computed.

@@ -185,6 +185,7 @@ impl Pipeline {
             batch_at_us: self.parts.clock.now_us(),
             watermarks_us: commit.event_time_max_us.clone(),
             watermark: commit.watermark,
+            view_watermarks: commit.view_watermarks.clone(),
             settings: BTreeMap::new(),
             sources: new
                 .map(|(relation, at)| {
@@ -221,6 +222,7 @@ impl CommitEntry {
             batch_id,
             next_watermarks_us: BTreeMap::new(),
             watermark: None,
+            view_watermarks: BTreeMap::new(),
             event_time_max_us: BTreeMap::new(),
             source_offsets: BTreeMap::new(),
             initial_offsets: BTreeMap::new(),
@@ -231,11 +233,21 @@ impl CommitEntry {
     }
 
     /// This and what another pipeline's last commit says, as batch `batch_id`; positions of sources that
-    /// only the other has are left out. The watermark is the later one: what it closed stays closed.
+    /// only the other has are left out. The watermark is the later one: what it closed stays closed; the
+    /// views of the pipeline that was behind stay at theirs until they have caught up.
     fn and(&self, other: &Self, batch_id: u64) -> Self {
         let mut both = self.clone();
         both.batch_id = batch_id;
         both.watermark = self.watermark.max(other.watermark);
+        both.view_watermarks.extend(other.view_watermarks.clone());
+        for behind in [self, other] {
+            if behind.watermark < both.watermark {
+                for view in behind.views.keys() {
+                    let known = both.view_watermarks.entry(view.clone());
+                    known.or_insert(behind.watermark);
+                }
+            }
+        }
         for (mine, theirs) in [
             (&mut both.next_watermarks_us, &other.next_watermarks_us),
             (&mut both.event_time_max_us, &other.event_time_max_us),

@@ -48,7 +48,7 @@ impl Pipeline {
             match late_rows(batches) {
                 Ok(rows) => {
                     let place = self.place(view, entry.batch_id);
-                    history.record_late_rows(&place, entry.watermark, &rows);
+                    history.record_late_rows(&place, entry.watermark_of(view), &rows);
                 }
                 Err(error) => {
                     tracing::warn!(view, %error, "late rows are counted and cannot be shown");

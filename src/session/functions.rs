@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use super::aggregates;
 use super::planning::{self, query_statement, rewritten};
 use super::scope::StatementScope;
-use super::{natural, versions};
+use super::{merged_joins, versions};
 use crate::catalog::definition::ColumnDefinition;
 use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
@@ -116,10 +116,8 @@ pub(super) fn plan_within<'a>(
         let (names, aggregates) = (by_name(functions), by_name(aggregates));
         let calls = mark_calls(&mut statement, &names)?;
         let folds = mark_aggregates(&mut statement, &aggregates)?;
-        natural::as_using(state, &mut statement).await?;
-        let statement = with_types(rewritten(statement)?, data_types);
         if calls.is_empty() && folds.is_empty() {
-            let plan = without_prepare(state.statement_to_plan(statement).await?);
+            let plan = Box::pin(plan_tree(state, statement, data_types)).await?;
             let called = Vec::new();
             return Ok(Planned { plan, called });
         }
@@ -153,7 +151,7 @@ pub(super) fn plan_within<'a>(
             }
             knowing.register_udaf(Arc::new(aggregate(name, planned)))?;
         }
-        let plan = without_prepare(knowing.statement_to_plan(statement).await?);
+        let plan = Box::pin(plan_tree(&knowing, statement, data_types)).await?;
         let found = inlined(plan)?;
         called.extend(found.called);
         Ok(Planned {
@@ -161,6 +159,17 @@ pub(super) fn plan_within<'a>(
             called: called.into_values().collect(),
         })
     })
+}
+
+/// The plan of a tree, by a planner that knows the functions in it.
+async fn plan_tree(
+    state: &SessionState,
+    mut statement: ast::Statement,
+    data_types: Vec<ast::DataType>,
+) -> Result<LogicalPlan> {
+    merged_joins::with_conditions(state, &mut statement).await?;
+    let statement = with_types(rewritten(statement)?, data_types);
+    Ok(without_prepare(state.statement_to_plan(statement).await?))
 }
 
 /// The statement with parameters of these types.

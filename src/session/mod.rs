@@ -18,7 +18,7 @@ mod execute;
 mod functions;
 mod letters;
 mod lookup;
-mod natural;
+mod merged_joins;
 mod parameters;
 mod planning;
 mod prepared;

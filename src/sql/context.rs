@@ -1,7 +1,8 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  grouping sets over columns → numerics beside floats → … type coercion
+//! analyzer:  grouping sets over columns → text constants → intervals by length
+//!            → numerics beside floats → … type coercion
 //!            → subqueries out of ORDER BY and OVER → offsets without a limit
 //!            → subqueries as values → as-of joins
 //!            → first of DISTINCT ON → counted set operations → checked arithmetic
@@ -36,15 +37,19 @@ use crate::sql::functions;
 use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::grouping_sets::GroupingColumns;
 use crate::sql::guards::GuardConditions;
+use crate::sql::interval_order::IntervalOrder;
 use crate::sql::numeric_floats::NumericsBesideFloats;
 use crate::sql::offsets::SortedOffsets;
 use crate::sql::order_subqueries::OrderSubqueries;
 use crate::sql::planner::OperatorPlanner;
 use crate::sql::push_down;
+use crate::sql::series;
 use crate::sql::sessions;
 use crate::sql::set_operations::CountedSetOperations;
+use crate::sql::sorted_windows::SortedWindows;
 use crate::sql::subqueries::SubqueryValues;
 use crate::sql::temporal_join;
+use crate::sql::text_constants::TextConstants;
 
 /// Catalog (database) that every name is in.
 pub const CATALOG: &str = "tidemill";
@@ -99,17 +104,23 @@ pub fn session_config(target_partitions: Option<usize>) -> SessionConfig {
 /// The engine's rules but the one that pushes filters down a second time, in the physical plan: it
 /// follows columns by name through a projection, and takes one of two columns of one name for the
 /// other (a join of two relations with a column `f`, sides swapped, under a filter on both). The
-/// filters have been pushed down in the logical plan, where columns are told apart. Ours comes last.
+/// filters have been pushed down in the logical plan, where columns are told apart. Ours come last.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
     rules.push(Arc::new(GuardConditions));
+    // Of the plan as it will run.
+    rules.push(Arc::new(SortedWindows));
     rules
 }
 
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(GroupingColumns), Arc::new(NumericsBesideFloats)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(GroupingColumns),
+        Arc::new(TextConstants),
+        Arc::new(IntervalOrder),
+        Arc::new(NumericsBesideFloats),
+    ];
     rules.extend(Analyzer::new().rules);
     rules.push(Arc::new(OrderSubqueries));
     rules.push(Arc::new(SortedOffsets));
@@ -161,6 +172,9 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     state.register_udf(Arc::new(temporal_join::function()))?;
     for function in sessions::functions() {
         state.register_udwf(function)?;
+    }
+    for (name, function) in series::functions() {
+        state.register_udtf(name, function);
     }
     for aggregate in functions::aggregates() {
         state.register_udaf(aggregate)?;

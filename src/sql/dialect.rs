@@ -3,10 +3,11 @@
 //! there, the parser reads each argument twice, so that a call within a call within a call takes
 //! twice the time for each level.
 
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 /// The dialect of every parse.
 #[derive(Debug)]
@@ -26,6 +27,76 @@ macro_rules! as_postgres {
             }
         )*
     };
+}
+
+/// Two brackets, of which the second one is closed before the name of a set operation.
+fn begins_set_operation(parser: &Parser) -> bool {
+    let bracket = |at: usize| match parser.peek_nth_token_ref(at).token {
+        Token::LParen => 1,
+        Token::RParen => -1,
+        Token::EOF => i32::MIN,
+        _ => 0,
+    };
+    if bracket(0) != 1 || bracket(1) != 1 {
+        return false;
+    }
+    let (mut at, mut open) = (1, 1);
+    while open > 0 {
+        at += 1;
+        match bracket(at) {
+            i32::MIN => return false,
+            change => open += change,
+        }
+    }
+    let next = &parser.peek_nth_token_ref(at + 1).token;
+    let operations = [Keyword::UNION, Keyword::INTERSECT, Keyword::EXCEPT];
+    matches!(next, Token::Word(word) if operations.contains(&word.keyword))
+}
+
+/// `x > ANY ((SELECT …) UNION …)`: the parser takes a query in brackets for an expression.
+fn with_any_of_query(parser: &mut Parser, left: &Expr) -> Option<Result<Expr, ParserError>> {
+    let token = |at: usize| &parser.peek_nth_token_ref(at).token;
+    let compare_op = match token(0) {
+        Token::Eq => BinaryOperator::Eq,
+        Token::Neq => BinaryOperator::NotEq,
+        Token::Lt => BinaryOperator::Lt,
+        Token::LtEq => BinaryOperator::LtEq,
+        Token::Gt => BinaryOperator::Gt,
+        Token::GtEq => BinaryOperator::GtEq,
+        _ => return None,
+    };
+    let quantifier = match token(1) {
+        Token::Word(word) => word.keyword,
+        _ => return None,
+    };
+    let is_quantifier = [Keyword::ANY, Keyword::SOME, Keyword::ALL].contains(&quantifier);
+    if !is_quantifier || *token(2) != Token::LParen || *token(3) != Token::LParen {
+        return None;
+    }
+    let first = (4..).find(|at| *token(*at) != Token::LParen)?;
+    let begins_query = matches!(token(first), Token::Word(word)
+        if [Keyword::SELECT, Keyword::WITH, Keyword::VALUES].contains(&word.keyword));
+    begins_query.then(|| {
+        for _ in 0..3 {
+            parser.next_token();
+        }
+        let right = Box::new(Expr::Subquery(parser.parse_query()?));
+        parser.expect_token(&Token::RParen)?;
+        let left = Box::new(left.clone());
+        Ok(match quantifier {
+            Keyword::ALL => Expr::AllOp {
+                left,
+                compare_op,
+                right,
+            },
+            _ => Expr::AnyOp {
+                left,
+                compare_op,
+                right,
+                is_some: quantifier == Keyword::SOME,
+            },
+        })
+    })
 }
 
 impl Dialect for QueryDialect {
@@ -62,6 +133,16 @@ impl Dialect for QueryDialect {
         POSTGRES.get_next_precedence(parser)
     }
 
+    /// `((SELECT …) UNION SELECT …)` as an expression: the parser would take the first query alone.
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        begins_set_operation(parser).then(|| {
+            parser.expect_token(&Token::LParen)?;
+            let query = parser.parse_query()?;
+            parser.expect_token(&Token::RParen)?;
+            Ok(Expr::Subquery(query))
+        })
+    }
+
     /// `a IS DISTINCT FROM b AND c`: the parser would take `b AND c` together.
     fn parse_infix(
         &self,
@@ -69,6 +150,9 @@ impl Dialect for QueryDialect {
         left: &Expr,
         _: u8,
     ) -> Option<Result<Expr, ParserError>> {
+        if let Some(compared) = with_any_of_query(parser, left) {
+            return Some(compared);
+        }
         const DISTINCT: [Keyword; 3] = [Keyword::IS, Keyword::DISTINCT, Keyword::FROM];
         const NOT_DISTINCT: [Keyword; 4] =
             [Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM];
@@ -81,6 +165,11 @@ impl Dialect for QueryDialect {
         };
         let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
         Some(right.map(|right| compared(Box::new(left.clone()), Box::new(right))))
+    }
+
+    /// `f(a := 1)`
+    fn supports_named_fn_args_with_assignment_operator(&self) -> bool {
+        true
     }
 
     fn supports_table_versioning(&self) -> bool {

@@ -15,9 +15,13 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, Result as DataFusionResult};
+use datafusion::common::{Column, Result as DataFusionResult, TableReference};
 use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
+
+/// The relation that a group seems to be of whose name is another's with that one's relation: the cast
+/// of a column beside the column.
+const COMPUTED: &str = "\u{1}computed";
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -124,6 +128,11 @@ fn over_columns(aggregate: Aggregate) -> DataFusionResult<LogicalPlan> {
         .project(list)?
         .aggregate(groups, calls)?
         .build()?;
+    let all = schema.columns();
+    let is_whole_name = |name: &str| {
+        let mut others = all.iter().filter(|column| column.relation.is_some());
+        others.any(|column| column.flat_name() == name)
+    };
     // Whoever reads the groups knows them by the names that they had.
     let outputs = plan.schema().columns().into_iter().zip(schema.columns());
     let outputs: Vec<Expr> = outputs
@@ -131,6 +140,10 @@ fn over_columns(aggregate: Aggregate) -> DataFusionResult<LogicalPlan> {
         .filter(|(column, _)| column.name != Aggregate::INTERNAL_GROUPING_ID)
         .map(|(column, old)| match column == old {
             true => Expr::Column(column),
+            false if is_whole_name(&old.name) => {
+                let relation = Some(TableReference::bare(COMPUTED));
+                Expr::Column(column).alias_qualified(relation, old.name)
+            }
             false => Expr::Column(column).alias_qualified(old.relation, old.name),
         })
         .collect();

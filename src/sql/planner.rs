@@ -1,7 +1,7 @@
 //! Operators whose meaning hangs on the operands' types: the planner asks here before it looks for
 //! a common type.
 //!
-//! - `uuid = '…'`: the text is read as a uuid (the engine would compare bytes with letters)
+//! - `uuid = '…'`: the text is read as a uuid ([`crate::sql::text_constants`])
 //! - `interval * number`, `interval / number`; intervals are compared by their length
 //! - `numeric / numeric`, and products of many digits; a numeric beside a float is a float
 //! - `date ± interval` is a timestamp, `timestamp - timestamp` an interval with days
@@ -23,13 +23,13 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use crate::sql::functions::{casts, intervals, json, numerics, uuids};
+use crate::sql::functions::{casts, intervals, json, numerics};
+use crate::sql::text_constants::{as_value_of, is_text_constant};
 use crate::types::SqlType;
 
 /// The hook.
 #[derive(Debug)]
 pub(crate) struct OperatorPlanner {
-    to_uuid: Arc<ScalarUDF>,
     interval_times: Arc<ScalarUDF>,
     interval_length: Arc<ScalarUDF>,
     timestamp_difference: Arc<ScalarUDF>,
@@ -43,7 +43,6 @@ impl OperatorPlanner {
     /// Makes the hook with the functions that it puts in.
     pub fn new() -> Self {
         Self {
-            to_uuid: uuids::to_uuid(),
             interval_times: intervals::interval_times(),
             interval_length: intervals::interval_length(),
             timestamp_difference: intervals::timestamp_difference(),
@@ -52,15 +51,6 @@ impl OperatorPlanner {
             named_cast: casts::named_cast(),
             jsonb: JsonbOperators::default(),
         }
-    }
-
-    /// A text constant beside a value of `other` type, as that type.
-    fn adapt(&self, constant: Expr, other: &SqlType) -> Expr {
-        let is_text = matches!(&constant, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
-        if !is_text || *other != SqlType::Uuid {
-            return constant;
-        }
-        call(&self.to_uuid, vec![constant])
     }
 
     /// Comparisons.
@@ -79,11 +69,7 @@ impl OperatorPlanner {
                 right: length(right),
             };
         }
-        RawBinaryExpr {
-            op,
-            left: self.adapt(left, &right_type),
-            right: self.adapt(right, &left_type),
-        }
+        RawBinaryExpr { op, left, right }
     }
 
     /// Arithmetic that is not the engine's.
@@ -239,17 +225,37 @@ struct Typed {
 }
 
 impl Typed {
-    /// A text constant beside a number is a number of that type.
-    fn with_numbers(mut self) -> Self {
-        let is_constant = |e: &Expr| matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
-        if self.left_type.is_number() && is_constant(&self.right) {
-            self.right = cast(self.right, self.left_type.to_arrow());
-            self.right_type = self.left_type.clone();
-        } else if self.right_type.is_number() && is_constant(&self.left) {
-            self.left = cast(self.left, self.right_type.to_arrow());
-            self.left_type = self.right_type.clone();
+    /// A text constant beside a value of another type is of that type.
+    fn with_constants(mut self) -> Self {
+        if is_text_constant(&self.right) && !is_text_constant(&self.left) {
+            let wanted = self.left_type.clone();
+            (self.right, self.right_type) = read_as(self.right, &wanted);
+        } else if is_text_constant(&self.left) && !is_text_constant(&self.right) {
+            let wanted = self.right_type.clone();
+            (self.left, self.left_type) = read_as(self.left, &wanted);
         }
         self
+    }
+
+    /// As [`Self::with_constants`], of what is added or taken off: beside a time, what is added is an
+    /// interval and what is taken off another time.
+    fn with_operands(mut self, op: &BinaryOperator) -> Self {
+        use SqlType::{Date, Interval, Timestamp, TimestampTz};
+        let beside = |other: &SqlType| match (op, other) {
+            (BinaryOperator::Plus, Timestamp | TimestampTz) => Some(Interval),
+            (BinaryOperator::Minus, Timestamp | TimestampTz | Date) => Some(other.clone()),
+            _ => None,
+        };
+        if let (true, Some(wanted)) = (is_text_constant(&self.right), beside(&self.left_type)) {
+            self.right = cast(self.right, wanted.to_arrow());
+            self.right_type = wanted;
+        } else if let (true, Some(wanted)) =
+            (is_text_constant(&self.left), beside(&self.right_type))
+        {
+            self.left = cast(self.left, wanted.to_arrow());
+            self.left_type = wanted;
+        }
+        self.with_constants()
     }
 
     /// A numeric beside a float as a double precision.
@@ -265,6 +271,17 @@ impl Typed {
         }
         self
     }
+}
+
+/// A text constant as a value of a type, and the type that it then has.
+fn read_as(constant: Expr, wanted: &SqlType) -> (Expr, SqlType) {
+    let read = as_value_of(constant, wanted);
+    let found = match &read {
+        Expr::Cast(cast) => SqlType::from_field(&cast.field),
+        Expr::ScalarFunction(_) => Some(wanted.clone()),
+        _ => None,
+    };
+    (read, found.unwrap_or(SqlType::Text))
 }
 
 fn call(function: &Arc<ScalarUDF>, arguments: Vec<Expr>) -> Expr {
@@ -326,14 +343,23 @@ impl ExprPlanner for OperatorPlanner {
             | BinaryOperator::LtEq
             | BinaryOperator::Gt
             | BinaryOperator::GtEq => Ok(PlannerResult::Original(
-                self.compared(typed.with_numbers(), op),
+                self.compared(typed.with_constants(), op),
             )),
             BinaryOperator::Plus
             | BinaryOperator::Minus
             | BinaryOperator::Multiply
             | BinaryOperator::Divide
-            | BinaryOperator::Modulo => self.computed(typed.with_numbers(), op),
+            | BinaryOperator::Modulo => self.computed(typed.with_operands(&op), op),
+            BinaryOperator::And | BinaryOperator::Or | BinaryOperator::Spaceship => {
+                let typed = typed.with_constants();
+                original(op, typed.left, typed.right)
+            }
+            BinaryOperator::AtArrow | BinaryOperator::ArrowAt => {
+                let typed = typed.with_constants();
+                original(op, typed.left, typed.right)
+            }
             BinaryOperator::PGOverlap => {
+                let typed = typed.with_constants();
                 let operands = vec![typed.left, typed.right];
                 Ok(PlannerResult::Planned(call(
                     &datafusion::functions_nested::array_has::array_has_any_udf(),

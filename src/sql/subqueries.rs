@@ -32,6 +32,10 @@ use datafusion::optimizer::AnalyzerRule;
 use super::correlated::{holds_subquery, is_simple_relation};
 use crate::error::Error;
 
+/// What the counts are called: by the engine's name, `count(*)` of the query outside would be meant
+/// as well.
+const ROWS: &str = "\u{1}rows";
+
 /// The rule.
 #[derive(Debug, Default)]
 pub(crate) struct SubqueryValues;
@@ -107,16 +111,19 @@ fn as_condition(
     }
 }
 
-/// What the subquery of an IN gives, under a name of its own: the engine carries what its conditions
-/// compare up beside it, and a cast that it both gives and compares would be there twice.
+/// What the subquery of an IN computes, under a name of its own: the engine carries what its conditions
+/// compare up beside it, and a column of that name would be there twice.
 fn named_value(mut test: InSubquery) -> DataFusionResult<Transformed<Expr>> {
     let LogicalPlan::Projection(projection) = test.subquery.subquery.as_ref() else {
         return Ok(Transformed::no(Expr::InSubquery(test)));
     };
-    let [Expr::Cast(_)] = projection.expr.as_slice() else {
+    let [computed] = projection.expr.as_slice() else {
         return Ok(Transformed::no(Expr::InSubquery(test)));
     };
-    let named = projection.expr[0].clone().alias("\u{1}in");
+    if matches!(computed, Expr::Column(_)) {
+        return Ok(Transformed::no(Expr::InSubquery(test)));
+    }
+    let named = computed.clone().unalias().alias("\u{1}in");
     let plan = Projection::try_new(vec![named], Arc::clone(&projection.input))?;
     test.subquery.subquery = Arc::new(LogicalPlan::Projection(plan));
     Ok(Transformed::yes(Expr::InSubquery(test)))
@@ -181,7 +188,7 @@ fn has_rows(plan: LogicalPlan) -> DataFusionResult<Expr> {
     let counted = LogicalPlanBuilder::from(plan)
         .aggregate(
             Vec::<Expr>::new(),
-            vec![count(Expr::Literal(COUNT_STAR_EXPANSION, None))],
+            vec![count(Expr::Literal(COUNT_STAR_EXPANSION, None)).alias(ROWS)],
         )?
         .build()?;
     Ok(scalar_subquery(Arc::new(counted)).gt(lit(0_i64)))

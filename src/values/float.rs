@@ -3,12 +3,63 @@
 //! The digits are the shortest that read back as the same number (Rust's own are too). PostgreSQL
 //! writes them with an exponent of at least two digits where the decimal exponent is below -4 or
 //! at least 15 (`double precision`) or 6 (`real`).
+//!
+//! There are many NaNs, and to SQL they are one value, which the engine compares and groups by its
+//! bits. So what takes a number in or computes one gives the same NaN always ([`one_nan`]).
 
 use std::fmt::{LowerExp, Write};
+use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 
 use crate::error::{Error, Result, sqlstate};
+
+/// Numbers with one and the same NaN; all else as it is.
+pub(crate) fn one_nan(numbers: ArrayRef) -> ArrayRef {
+    match numbers.data_type() {
+        DataType::Float32 => {
+            let floats = numbers.as_primitive::<Float32Type>();
+            match floats
+                .values()
+                .iter()
+                .fold(false, |found, v| found | v.is_nan())
+            {
+                true => Arc::new(floats.unary::<_, Float32Type>(real)),
+                false => numbers,
+            }
+        }
+        DataType::Float64 => {
+            let floats = numbers.as_primitive::<Float64Type>();
+            match floats
+                .values()
+                .iter()
+                .fold(false, |found, v| found | v.is_nan())
+            {
+                true => Arc::new(floats.unary::<_, Float64Type>(double)),
+                false => numbers,
+            }
+        }
+        _ => numbers,
+    }
+}
+
+/// A number, or the one NaN.
+pub(crate) fn double(value: f64) -> f64 {
+    match value.is_nan() {
+        true => f64::NAN,
+        false => value,
+    }
+}
+
+/// As [`double`].
+pub(crate) fn real(value: f32) -> f32 {
+    match value.is_nan() {
+        true => f32::NAN,
+        false => value,
+    }
+}
 
 /// Appends a `double precision`.
 pub(crate) fn write_double(value: f64, out: &mut BytesMut) {

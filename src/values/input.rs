@@ -19,7 +19,7 @@ use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano};
 
 use super::OutputSettings;
 use super::datetime::{self, DAY_US, PG_EPOCH_DAYS, PG_EPOCH_US};
-use super::float::{parse_double, parse_real};
+use super::float::{self, parse_double, parse_real};
 use super::interval::Interval;
 use super::jsonb::{self, Json};
 use super::list::{Element, parse_elements};
@@ -196,8 +196,8 @@ impl ColumnBuilder {
             // oid is held as bigint
             Values::BigInt(b) if wire_oid == 26 => b.append_value(fixed(4)?.get_u32().into()),
             Values::BigInt(b) => b.append_value(fixed(8)?.get_i64()),
-            Values::Real(b) => b.append_value(fixed(4)?.get_f32()),
-            Values::Double(b) => b.append_value(fixed(8)?.get_f64()),
+            Values::Real(b) => b.append_value(float::real(fixed(4)?.get_f32())),
+            Values::Double(b) => b.append_value(float::double(fixed(8)?.get_f64())),
             Values::Numeric(b) => {
                 let (precision, scale) = numeric_shape(&self.sql_type);
                 b.append_value(numeric::parse_binary(bytes, precision, scale)?);

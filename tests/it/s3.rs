@@ -199,6 +199,7 @@ fn planned(batch_id: u64) -> OffsetEntry {
         batch_at_us: 0,
         watermarks_us: BTreeMap::new(),
         watermark: None,
+        view_watermarks: BTreeMap::new(),
         settings: BTreeMap::new(),
         sources: BTreeMap::from([("s".to_owned(), range)]),
     }
@@ -215,6 +216,7 @@ async fn commit(checkpoint: &Checkpoint, batch_id: u64, run: &Run) -> Result<()>
         batch_id,
         next_watermarks_us: BTreeMap::new(),
         watermark: None,
+        view_watermarks: BTreeMap::new(),
         event_time_max_us: BTreeMap::new(),
         source_offsets: ends.collect(),
         initial_offsets: BTreeMap::new(),

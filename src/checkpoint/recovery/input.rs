@@ -76,6 +76,7 @@ fn filling(survey: &Survey, batch_id: u64) -> Result<Vec<(String, Bytes)>, Unpro
             batch_at_us: this.entry.batch_at_us,
             watermarks_us: commit.entry.event_time_max_us.clone(),
             watermark: commit.entry.watermark,
+            view_watermarks: commit.entry.view_watermarks.clone(),
             settings: this.entry.settings.clone(),
             sources: Default::default(),
         },

@@ -155,10 +155,14 @@ pub fn offsets(survey: &Survey, batch_id: u64) -> Result<OffsetEntry, Unproven> 
         (Some(settings), _) | (None, Some(settings)) => settings,
         (None, None) => BTreeMap::new(),
     };
-    let watermark = match (this, earlier, after) {
-        (Some(this), _, _) => this.entry.watermark,
-        (None, Some(earlier), Some(after)) if earlier.watermark == after.watermark => {
-            after.watermark
+    let (watermark, view_watermarks) = match (this, earlier, after) {
+        // A view that joined with this batch was computed as without one.
+        (Some(this), _, _) => (this.entry.watermark, &this.entry.view_watermarks),
+        (None, Some(earlier), Some(after))
+            if earlier.watermark == after.watermark
+                && earlier.view_watermarks == after.view_watermarks =>
+        {
+            (after.watermark, &after.view_watermarks)
         }
         _ => return Err("the watermark that it applied is not known".into()),
     };
@@ -171,6 +175,7 @@ pub fn offsets(survey: &Survey, batch_id: u64) -> Result<OffsetEntry, Unproven> 
             .ok_or("the time at which it ran is not known")?,
         watermarks_us,
         watermark,
+        view_watermarks: view_watermarks.clone(),
         settings,
         sources,
     })
@@ -214,6 +219,7 @@ pub fn commit_entry(survey: &Survey, batch_id: u64, epoch: u64) -> Result<Commit
             batch_id,
             next_watermarks_us,
             watermark: this.watermark,
+            view_watermarks: this.view_watermarks.clone(),
             event_time_max_us,
             source_offsets,
             initial_offsets: before.entry.initial_offsets.clone(),

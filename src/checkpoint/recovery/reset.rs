@@ -139,6 +139,7 @@ pub async fn begin_again(
             batch_at_us: now_us,
             watermarks_us: BTreeMap::new(),
             watermark: None,
+            view_watermarks: BTreeMap::new(),
             settings: BTreeMap::new(),
             sources: positions
                 .into_iter()

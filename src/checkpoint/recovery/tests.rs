@@ -54,6 +54,7 @@ fn planned(batch_id: u64) -> OffsetEntry {
             times(before)
         },
         watermark: (batch_id > 0).then_some(before - 50),
+        view_watermarks: BTreeMap::new(),
         settings: BTreeMap::from([("on_row_error.v".to_owned(), "skip".to_owned())]),
         sources: BTreeMap::from([(
             "s".to_owned(),
@@ -72,6 +73,7 @@ fn committed(batch_id: u64) -> CommitEntry {
         batch_id,
         next_watermarks_us: times(newest - 50),
         watermark: planned.watermark,
+        view_watermarks: BTreeMap::new(),
         event_time_max_us: times(newest),
         initial_offsets: BTreeMap::from([("s".to_owned(), position(0))]),
         sinks: ["k".to_owned()].into(),

@@ -23,6 +23,7 @@ use super::values::{EpochUnit, refusal};
 use crate::connectors::DeadLetter;
 use crate::error::{Error, Result, sqlstate};
 use crate::types::{SqlType, TYPE_KEY};
+use crate::values::float::one_nan;
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 65_536;
@@ -213,7 +214,7 @@ fn convert(
 ) -> Result<ArrayRef> {
     let target = field.data_type();
     if array.data_type() == target {
-        return Ok(array.clone());
+        return Ok(one_nan(array.clone()));
     }
     let named = field.metadata().contains_key(TYPE_KEY);
     let sql_type = SqlType::from_field(field)
@@ -248,7 +249,7 @@ fn convert(
             }
         }
     }
-    Ok(cast)
+    Ok(one_nan(cast))
 }
 
 fn convert_by_text(

@@ -19,7 +19,7 @@ use std::hash::BuildHasher;
 
 use super::integer_keys::{IntegerForm, IntegerKeys};
 use crate::dataflow::entries::leading_bytes;
-use crate::dataflow::rows::without_negative_zero;
+use crate::dataflow::rows::comparable_floats;
 use crate::error::{Error, Result};
 
 /// Seed of the tables' hashes. Fixed: no answer and no stored byte depends on it.
@@ -171,7 +171,7 @@ impl KeyFormat {
             let (_, values, nulls) = to_integers(&columns[0])?.into_parts();
             return Ok(BatchKeys::Integer(values, nulls));
         }
-        let columns: Vec<_> = columns.iter().map(without_negative_zero).collect();
+        let columns: Vec<_> = columns.iter().map(comparable_floats).collect();
         let encoded = converter.convert_columns(&columns)?;
         let state = FixedState::with_seed(HASH_SEED);
         let hashes = encoded

@@ -15,6 +15,7 @@ use super::columns::StateColumn;
 use super::keys::from_integers;
 use super::plan::{CountSource, Output, OutputKind};
 use crate::error::{Error, Result, sqlstate};
+use crate::values::float::one_nan;
 
 /// State of some groups: their row counts and columns, indexed alike.
 #[derive(Clone, Copy)]
@@ -174,7 +175,7 @@ fn output(output: &Output, state: GroupState<'_>, indexes: &[u32]) -> Result<Arr
             let values: Float64Array = values
                 .map(|v| if *root { v.map(f64::sqrt) } else { v })
                 .collect();
-            Arc::new(values)
+            one_nan(Arc::new(values))
         }
         OutputKind::Stored { value, converter } => {
             let values = state.columns[*value].bytes();
@@ -316,7 +317,7 @@ fn float_array(
     nulls: Option<NullBuffer>,
     data_type: &DataType,
 ) -> Result<ArrayRef> {
-    let array: ArrayRef = Arc::new(Float64Array::new(values.into(), nulls));
+    let array = one_nan(Arc::new(Float64Array::new(values.into(), nulls)));
     if *data_type == DataType::Float64 {
         Ok(array)
     } else {

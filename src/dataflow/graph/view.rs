@@ -10,6 +10,7 @@ use crate::dataflow::rows::{RowCodec, rebatch};
 use crate::dataflow::view_storage::{ViewContents, ViewStorage, count_table, rows_table};
 use crate::error::{Error, Result};
 use crate::state::{Run, TableId};
+use std::borrow::Cow;
 use std::time::Duration;
 
 impl View {
@@ -58,6 +59,7 @@ impl View {
             is_groups,
             quiet: false,
             is_filled: false,
+            own_watermark: None,
             plan,
             nodes,
             inputs,
@@ -87,6 +89,7 @@ impl View {
         context: &BatchContext,
         clock: Option<&ClockRef>,
     ) -> Result<()> {
+        let context = &*self.own(context);
         for input in 0..self.inputs.len() {
             if self.inputs[input].relation != relation {
                 continue;
@@ -164,6 +167,7 @@ impl View {
         context: &BatchContext,
         clock: Option<&ClockRef>,
     ) -> Result<()> {
+        let context = &*self.own(context);
         for node in 0..self.nodes.len() {
             let mut out = Vec::new();
             let start = clock.map(|clock| clock.monotonic());
@@ -179,7 +183,19 @@ impl View {
         Ok(())
     }
 
+    /// A batch as it is for this view.
+    fn own<'a>(&self, context: &'a BatchContext) -> Cow<'a, BatchContext> {
+        match self.own_watermark {
+            Some(watermark) if !self.is_filled => Cow::Owned(BatchContext {
+                watermark,
+                ..context.clone()
+            }),
+            _ => Cow::Borrowed(context),
+        }
+    }
+
     pub(super) fn drain(&mut self, context: &BatchContext) -> Result<Vec<(TableId, Run)>> {
+        let context = &*self.own(context);
         let mut runs = Vec::new();
         for node in &mut self.nodes {
             runs.extend(node.operator.drain_state(context)?);

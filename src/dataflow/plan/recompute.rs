@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use datafusion::common::Result as PlanResult;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{LogicalPlan, Subquery};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
 
 use super::NodeKind;
 use super::nodes::{all_nullable, extension};
-use super::translate::{Place, Properties, Translator, list};
+use super::translate::{Place, Properties, Translator, list, scanned};
 use crate::dataflow::recompute::RecomputeSpec;
 use crate::dataflow::recompute::port::PortScan;
 use crate::dataflow::row_errors::OnRowError;
@@ -70,19 +70,36 @@ impl Translator<'_> {
             if let LogicalPlan::RecursiveQuery(query) = node {
                 own_names.push(query.name.clone());
             }
-            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+            Ok(TreeNodeRecursion::Continue)
         })?;
         let mut ports = self.no_ports();
+        let is_own = |node: &LogicalPlan| {
+            matches!(node, LogicalPlan::TableScan(scan)
+                if own_names.iter().any(|name| name == scan.table_name.table()))
+        };
         let over_ports = plan
             .clone()
-            .transform_down_with_subqueries(|node| match &node {
-                LogicalPlan::TableScan(scan)
-                    if !own_names.iter().any(|name| name == scan.table_name.table()) =>
-                {
-                    let input = self.node(&node, Place::Below).map_err(external)?;
-                    Ok(Transformed::yes(ports.leaf(input, &node)?))
+            .transform_down_with_subqueries(|node| {
+                // What only our planner knows gives its rows by itself, if it may.
+                let is_port = match &node {
+                    LogicalPlan::TableScan(_) => !is_own(&node),
+                    LogicalPlan::Extension(_) if node != *plan => {
+                        !node.exists(|inner| Ok(is_own(inner)))?
+                    }
+                    _ => false,
+                };
+                if !is_port {
+                    return Ok(Transformed::no(node));
                 }
-                _ => Ok(Transformed::no(node)),
+                let input = self.node(&node, Place::Below).map_err(external)?;
+                let mut leaf = ports.leaf(input, &node)?;
+                if let LogicalPlan::Extension(_) = node {
+                    // The engine asks a subquery's outermost node what it gives.
+                    let columns = leaf.schema().columns().into_iter().map(Expr::Column);
+                    let columns = columns.collect::<Vec<_>>();
+                    leaf = LogicalPlanBuilder::from(leaf).project(columns)?.build()?;
+                }
+                Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
             })
             .map_err(internal)?
             .data;
@@ -152,7 +169,7 @@ fn words(plan: &LogicalPlan) -> String {
     match plan {
         LogicalPlan::Values(values) => format!("{} constant rows", values.values.len()),
         LogicalPlan::EmptyRelation(_) => "constant row".to_owned(),
-        LogicalPlan::TableScan(scan) => scan.table_name.table().to_owned(),
+        LogicalPlan::TableScan(scan) => scanned(scan),
         LogicalPlan::RecursiveQuery(query) => format!("recursive query {}", query.name),
         LogicalPlan::Filter(filter) => format!("filter {}", filter.predicate),
         LogicalPlan::Projection(projection) => list(&projection.expr),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     self as logical, Distinct, Expr, LogicalPlan, TableScan, utils::conjunction,
@@ -51,7 +52,7 @@ pub(super) struct Translator<'a> {
     pub emits_on_close: bool,
     counts: BTreeMap<&'static str, usize>,
     /// Nodes of the plans translated so far: what a query names twice is kept up to date once.
-    known: HashMap<(LogicalPlan, Place), usize>,
+    known: HashMap<(LogicalPlan, Place, Vec<String>), usize>,
 }
 
 /// The nodes of a plan, inputs first, and whether results are emitted at window close.
@@ -96,7 +97,8 @@ impl Translator<'_> {
     /// Translates a plan; the index of the node that gives its rows. A plan that was translated
     /// before gives the same node again.
     pub(super) fn node(&mut self, plan: &LogicalPlan, place: Place) -> Result<usize> {
-        let key = (plan.clone(), place);
+        // Plans that differ in the arguments of these only are equal.
+        let key = (plan.clone(), place, calls_in_from(plan)?);
         if let Some(node) = self.known.get(&key) {
             return Ok(*node);
         }
@@ -561,6 +563,30 @@ pub(super) fn list(expressions: &[Expr]) -> String {
 /// function's own; it is constant.
 fn is_function(scan: &TableScan) -> bool {
     scan.table_name.table().ends_with("()")
+}
+
+/// A table function's call in words, or what is scanned by its name.
+pub(super) fn scanned(scan: &TableScan) -> String {
+    let provider = source_as_provider(&scan.source).ok();
+    let definition = provider
+        .as_ref()
+        .filter(|_| is_function(scan))
+        .and_then(|provider| provider.get_table_definition());
+    definition.map_or_else(|| scan.table_name.table().to_owned(), str::to_owned)
+}
+
+/// The calls of table functions in a plan, in words.
+fn calls_in_from(plan: &LogicalPlan) -> Result<Vec<String>> {
+    let mut calls = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && is_function(scan)
+        {
+            calls.push(scanned(scan));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(calls)
 }
 
 /// An expression of the node itself holds a subquery that the optimizer could not turn into a

@@ -2,7 +2,8 @@
 //!
 //! Such a column is computed by the query that gives the changed rows, and stands beside the
 //! target's columns, under a name of its own, when RETURNING is evaluated.
-//! Absent: `RETURNING *` with other relations, which would have to list their columns too.
+//! `*` is the target's columns and those of the other relations by their names in the catalog.
+//! Absent: `*` beside queries and joins, whose columns only a plan could tell.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SelectItem, VisitMut, VisitorMut};
 
 use super::plan::item;
-use super::target::{Target, folded};
+use super::target::{CatalogLookup, Target, folded, named_relation};
+use crate::catalog::definition::ColumnDefinition;
 use crate::error::{Error, Result};
 
 /// Words that are functions, not columns, when they stand alone.
@@ -29,6 +31,7 @@ pub(super) struct Returning {
 impl Returning {
     /// Takes the columns that are not the target's out of the items.
     pub fn new(
+        catalog: CatalogLookup<'_>,
         target: &Target,
         relations: &[ast::TableWithJoins],
         items: Option<&Vec<SelectItem>>,
@@ -36,6 +39,16 @@ impl Returning {
         let mut items = items.cloned();
         let mut others = Vec::new();
         if let (Some(items), false) = (&mut items, relations.is_empty()) {
+            let mut expanded = Vec::with_capacity(items.len());
+            for item in items.drain(..) {
+                match item {
+                    SelectItem::Wildcard(_) => {
+                        expanded.extend(all_columns(catalog, target, relations)?);
+                    }
+                    item => expanded.push(item),
+                }
+            }
+            *items = expanded;
             for item in items {
                 others = take_others(target, item, others)?;
             }
@@ -80,27 +93,50 @@ fn name_of(at: usize) -> String {
     format!("other {at}")
 }
 
+/// The columns of `*`, the target's first.
+fn all_columns(
+    catalog: CatalogLookup<'_>,
+    target: &Target,
+    relations: &[ast::TableWithJoins],
+) -> Result<Vec<SelectItem>> {
+    let unknown = || {
+        Error::unsupported("RETURNING * beside a query or a join is not supported")
+            .hint("Name the columns to be returned.")
+    };
+    let mut columns = Vec::new();
+    let mut add = |relation: &str, names: &[ColumnDefinition]| {
+        let quoted = |name: &str| Ident::with_quote('"', name);
+        for column in names {
+            let parts = vec![quoted(relation), quoted(&column.name)];
+            columns.push(SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)));
+        }
+    };
+    add(&target.alias, target.columns());
+    for relation in relations {
+        if !relation.joins.is_empty() {
+            return Err(unknown());
+        }
+        let (name, alias) = named_relation(&relation.relation).map_err(|_| unknown())?;
+        let object = catalog(&name).ok_or_else(unknown)?;
+        add(alias.as_deref().unwrap_or(&name), object.columns());
+    }
+    Ok(columns)
+}
+
 fn take_others(target: &Target, item: &mut SelectItem, others: Vec<Expr>) -> Result<Vec<Expr>> {
-    match item {
-        SelectItem::Wildcard(_) => {
-            return Err(
-                Error::unsupported("RETURNING * with further relations is not supported")
-                    .hint("Name the columns to be returned."),
-            );
+    // A column keeps its name, whatever takes its place.
+    if let SelectItem::UnnamedExpr(column @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) =
+        item
+    {
+        let alias = match &*column {
+            Expr::CompoundIdentifier(parts) => parts.last().cloned(),
+            Expr::Identifier(name) => Some(name.clone()),
+            _ => None,
+        };
+        if let Some(alias) = alias {
+            let expr = column.clone();
+            *item = SelectItem::ExprWithAlias { expr, alias };
         }
-        // A column keeps its name, whatever takes its place.
-        SelectItem::UnnamedExpr(column @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) => {
-            let alias = match &*column {
-                Expr::CompoundIdentifier(parts) => parts.last().cloned(),
-                Expr::Identifier(name) => Some(name.clone()),
-                _ => None,
-            };
-            if let Some(alias) = alias {
-                let expr = column.clone();
-                *item = SelectItem::ExprWithAlias { expr, alias };
-            }
-        }
-        _ => {}
     }
     let mut taker = Taker {
         target,

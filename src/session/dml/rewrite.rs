@@ -240,7 +240,7 @@ pub(super) fn update_query(dml: &DmlContext<'_>, update: &ast::Update) -> Result
         }
     }
     let others = update_others(update);
-    let returning = Returning::new(&target, others, update.returning.as_ref())?;
+    let returning = Returning::new(dml.catalog, &target, others, update.returning.as_ref())?;
     items.extend(returning.query_items());
     let query = rows_query(&update.table, others, items, update.selection.as_ref())?;
     Ok(UpdateQuery {
@@ -283,7 +283,7 @@ pub(super) fn delete_query(
     let (name, alias) = named_relation(&from.relation)?;
     let target = Target::find(dml.catalog, &name, alias.as_deref(), Verb::Delete)?;
     let others = statement.using.as_deref().unwrap_or_default();
-    let returning = Returning::new(&target, others, statement.returning.as_ref())?;
+    let returning = Returning::new(dml.catalog, &target, others, statement.returning.as_ref())?;
     let mut items = old_columns(&target);
     items.extend(returning.query_items());
     let query = rows_query(from, others, items, statement.selection.as_ref())?;

@@ -613,27 +613,6 @@ async fn rows_compare_by_their_members() {
 }
 
 #[tokio::test]
-async fn full_joins_merge_columns() {
-    const FROM: &str = "FROM (VALUES (1, 'a'), (2, 'b')) x(id, s) FULL JOIN (VALUES (2, 'c'), (3, 'd')) y(id, s) USING (id)";
-    for (select, expected) in [
-        ("id, x.s, y.s AS t", "1|a|NULL 2|b|c 3|NULL|d"),
-        ("x.id, y.id AS other", "1|NULL 2|2 NULL|3"),
-        ("id + 1 AS next", "2 3 4"),
-        ("*", "1|a|NULL 2|b|c 3|NULL|d"),
-    ] {
-        let sql = format!("SELECT {select} {FROM} ORDER BY 1");
-        assert_eq!(values(&sql).await, expected, "{select}");
-    }
-    assert_eq!(
-        values(&format!(
-            "SELECT id, count(*) {FROM} WHERE id > 1 GROUP BY id ORDER BY id"
-        ))
-        .await,
-        "2|1 3|1"
-    );
-}
-
-#[tokio::test]
 async fn filters_over_joins_tell_columns_of_one_name_apart() {
     const LEFT: &str = "(VALUES (1, true), (2, false), (3, NULL), (4, true)) ra(id, f)";
     const RIGHT: &str = "(VALUES (1, true, 1), (2, true, 2), (3, true, 3), (4, false, 4), (5, true, 9), (7, NULL, 1)) rb(id, f, b)";

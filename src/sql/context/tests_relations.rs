@@ -3,53 +3,6 @@
 use super::tests::values;
 
 #[tokio::test]
-async fn using_merges_columns_whatever_the_relations_are_called() {
-    const Q: &str = "(VALUES ('a', 1), ('b', 2)) q(s, k)";
-    const P: &str = "(VALUES (2, 'c'), (3, 'd')) p(k, u)";
-    const N: &str = "(VALUES (2, 7), (3, 8), (4, 9)) n(k, w)";
-    for (select, expected) in [
-        (format!("* FROM {Q} JOIN {P} USING (k)"), "2|b|c"),
-        (
-            format!("* FROM {Q} LEFT JOIN {P} USING (k)"),
-            "1|a|NULL 2|b|c",
-        ),
-        (
-            format!("* FROM {Q} RIGHT JOIN {P} USING (k)"),
-            "2|b|c 3|NULL|d",
-        ),
-        (
-            format!("k, u FROM {Q} RIGHT JOIN {P} USING (k) WHERE k > 2"),
-            "3|d",
-        ),
-        (format!("u FROM {Q} RIGHT JOIN {P} USING (k)"), "c d"),
-        (
-            format!("* FROM {Q} LEFT JOIN {P} USING (k) LEFT JOIN {N} USING (k)"),
-            "1|a|NULL|NULL 2|b|c|7",
-        ),
-        (
-            format!("k, w FROM {Q} FULL JOIN {P} USING (k) FULL JOIN {N} USING (k)"),
-            "1|NULL 2|7 3|8 4|9",
-        ),
-        (
-            format!(
-                "k, x.v FROM {Q} RIGHT JOIN {P} USING (k) JOIN (VALUES (3, 0)) x(j, v) ON x.j = k"
-            ),
-            "3|0",
-        ),
-    ] {
-        let sql = format!("SELECT {select} ORDER BY 1");
-        assert_eq!(values(&sql).await, expected, "{select}");
-    }
-    assert_eq!(
-        values(&format!(
-            "SELECT u FROM {Q} RIGHT JOIN {P} USING (k) ORDER BY k DESC"
-        ))
-        .await,
-        "d c"
-    );
-}
-
-#[tokio::test]
 async fn aggregates_with_orders_of_their_own() {
     const ROWS: &str = "FROM (VALUES (1, 'x'), (3, 'y'), (2, 'z'), (3, 'w')) r(v, t)";
     for (select, expected) in [

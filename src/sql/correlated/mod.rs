@@ -204,7 +204,8 @@ fn rewrite_join(join: Join, fresh: &Names) -> DataFusionResult<LogicalPlan> {
         return Ok(LogicalPlan::Join(join));
     };
     let columns = outer_columns(&inner, join.left.schema())?;
-    if columns.is_empty() || is_simple_relation(&inner) {
+    let is_simple = is_simple_relation(&inner) && !simple::hides_compared(&inner);
+    if columns.is_empty() || is_simple {
         return Ok(LogicalPlan::Join(join));
     }
     let outputs = join.schema.columns();

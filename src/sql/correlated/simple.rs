@@ -1,5 +1,6 @@
 //! What the engine's own rules make joins of, and what a plan promises about its rows.
 
+use datafusion::common::Column;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
@@ -7,6 +8,33 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 /// A subquery of EXISTS or IN in a condition, or in FROM: references only in filters.
 pub(in crate::sql) fn is_simple_relation(plan: &LogicalPlan) -> bool {
     is_simple(plan, 0, |predicate| !holds_subquery(predicate))
+}
+
+/// Whether an output has the name of another column, which is compared with one outside: the engine
+/// carries that up beside the outputs, under the same alias.
+pub(super) fn hides_compared(plan: &LogicalPlan) -> bool {
+    let mut compared: Vec<Column> = Vec::new();
+    let walked = plan.apply(|node| {
+        if let LogicalPlan::Filter(filter) = node {
+            for part in split_conjunction(&filter.predicate) {
+                if part.contains_outer() {
+                    compared.extend(part.column_refs().into_iter().cloned());
+                }
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    let is_hidden = |column: &Column| match plan {
+        LogicalPlan::Projection(projection) => {
+            let mut outputs = projection.expr.iter().zip(projection.schema.fields());
+            outputs.any(|(expression, field)| {
+                *field.name() == column.name
+                    && !matches!(expression, Expr::Column(output) if output == column)
+            })
+        }
+        _ => false,
+    };
+    walked.is_err() || compared.iter().any(is_hidden)
 }
 
 /// A scalar subquery: one aggregate without groups over filters that are equalities.
@@ -17,9 +45,15 @@ pub(super) fn is_simple_value(plan: &LogicalPlan) -> bool {
 /// Whether all references are in filters that `filter` admits, under so many aggregates.
 fn is_simple(plan: &LogicalPlan, aggregates: usize, filter: fn(&Expr) -> bool) -> bool {
     let mut aggregate_count = 0;
+    // What the engine carries up through the alias of a query, it looks for under its old name.
+    let mut is_within_alias = false;
     let mut node = plan;
     loop {
         let refers = refers_outside(node);
+        if refers && is_within_alias && aggregates > 0 {
+            return false;
+        }
+        is_within_alias |= matches!(node, LogicalPlan::SubqueryAlias(_));
         node = match node {
             LogicalPlan::Projection(p) if !refers => &p.input,
             LogicalPlan::SubqueryAlias(a) => &a.input,

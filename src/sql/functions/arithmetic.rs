@@ -1,7 +1,7 @@
 //! Arithmetic that fails where PostgreSQL's fails, and the analyzer rule that puts it in.
 //!
-//! The engine's `+`, `-` and `*` on integers wrap, its `/` on floats gives infinity, its casts to
-//! integers cut the fraction off, and its casts from and to text know fewer forms than PostgreSQL's
+//! The engine's `+`, `-` and `*` on integers wrap, those on floats give infinity and NaNs of several
+//! kinds, as `/` does, its casts to integers cut the fraction off, and its casts from and to text know fewer forms than PostgreSQL's
 //! (see [`super::texts`]). The rule runs after type coercion, when every operand has its final
 //! type, and before constants are folded; it replaces only those operations. What it puts in keeps
 //! the name of what it replaces, so that columns are called the same.
@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{arrays, casts, numerics, result, texts, udf};
+use super::{arrays, casts, float_arithmetic, numerics, result, texts, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
 use crate::types::SqlType;
@@ -39,6 +39,7 @@ pub struct CheckedArithmeticRule {
     multiply: Arc<ScalarUDF>,
     divide: Arc<ScalarUDF>,
     modulo: Arc<ScalarUDF>,
+    negate: Arc<ScalarUDF>,
     round: Arc<ScalarUDF>,
     to_double: Arc<ScalarUDF>,
     numeric_divide: Arc<ScalarUDF>,
@@ -58,6 +59,7 @@ impl Default for CheckedArithmeticRule {
             multiply: checked(Operation::Multiply),
             divide: checked(Operation::Divide),
             modulo: checked(Operation::Modulo),
+            negate: float_arithmetic::negate(),
             round: udf(RoundFunction {
                 signature: Signature::any(1, Volatility::Immutable),
             }),
@@ -120,6 +122,15 @@ impl CheckedArithmeticRule {
                     None => Transformed::no(Expr::BinaryExpr(BinaryExpr::new(left, op, right))),
                 }
             }
+            Expr::Negative(operand) => match operand.get_type(schema) {
+                Ok(DataType::Float32 | DataType::Float64) => {
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
+                        Arc::clone(&self.negate),
+                        vec![*operand],
+                    )))
+                }
+                _ => Transformed::no(Expr::Negative(operand)),
+            },
             Expr::Cast(Cast { expr, field }) => {
                 let Some((function, given)) = self.for_cast(&expr, &field, schema, time_zone)
                 else {
@@ -221,9 +232,9 @@ impl CheckedArithmeticRule {
         let is_integer = left.is_signed_integer();
         let is_float = matches!(left, DataType::Float32 | DataType::Float64);
         match op {
-            Operator::Plus if is_integer => Some(&self.add),
-            Operator::Minus if is_integer => Some(&self.subtract),
-            Operator::Multiply if is_integer => Some(&self.multiply),
+            Operator::Plus if is_integer || is_float => Some(&self.add),
+            Operator::Minus if is_integer || is_float => Some(&self.subtract),
+            Operator::Multiply if is_integer || is_float => Some(&self.multiply),
             Operator::Divide if is_integer || is_float => Some(&self.divide),
             Operator::Modulo if is_integer || is_float => Some(&self.modulo),
             _ => None,
@@ -324,7 +335,7 @@ impl CheckedFunction {
         left: &dyn Datum,
         right: &dyn Datum,
     ) -> std::result::Result<ArrayRef, ArrowError> {
-        match self.operation {
+        let computed = match self.operation {
             Operation::Add => numeric::add(left, right),
             Operation::Subtract => numeric::sub(left, right),
             Operation::Multiply => numeric::mul(left, right),
@@ -336,6 +347,15 @@ impl CheckedFunction {
                 refuse_zero(left, right)?;
                 numeric::rem(left, right)
             }
+        }?;
+        match computed.data_type() {
+            DataType::Float32 => {
+                float_arithmetic::finite::<Float32Type>(computed, left, right, f32::is_finite)
+            }
+            DataType::Float64 => {
+                float_arithmetic::finite::<Float64Type>(computed, left, right, f64::is_finite)
+            }
+            _ => Ok(computed),
         }
     }
 }
@@ -399,6 +419,9 @@ where
 
 fn in_sql_words(error: ArrowError, data_type: &DataType) -> Error {
     match error {
+        ArrowError::ArithmeticOverflow(text) if data_type.is_floating() => {
+            Error::new(sqlstate::NUMERIC_OUT_OF_RANGE, text)
+        }
         ArrowError::ArithmeticOverflow(_) => Error::new(
             sqlstate::NUMERIC_OUT_OF_RANGE,
             format!("{} out of range", type_name(data_type)),

@@ -1,7 +1,7 @@
 //! `avg` with PostgreSQL's types: numeric over whole numbers and numerics, with 16 fractional
 //! digits at least, and double precision over floats. The computing is the engine's, which gives a
 //! numeric four digits more than its argument has: the argument gets the digits that are missing.
-//! Intervals are averaged by [`super::interval_totals`].
+//! Intervals are averaged by [`super::interval_totals`], and see [`super::float_totals`].
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::float_totals;
 use super::interval_totals::{self, Outcome};
 use super::intervals::INTERVAL;
 use super::no_function;
@@ -92,7 +93,10 @@ impl AggregateUDFImpl for Average {
     fn accumulator(&self, args: AccumulatorArgs) -> DataFusionResult<Box<dyn Accumulator>> {
         match interval_totals::accumulator(&args.return_field, Outcome::Average) {
             Some(total) => Ok(total),
-            None => self.inner.accumulator(args),
+            None => {
+                let result = Arc::clone(&args.return_field);
+                Ok(float_totals::of_one(&result, self.inner.accumulator(args)?))
+            }
         }
     }
 
@@ -112,14 +116,18 @@ impl AggregateUDFImpl for Average {
         &self,
         args: AccumulatorArgs,
     ) -> DataFusionResult<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+        let result = Arc::clone(&args.return_field);
+        let inner = self.inner.create_groups_accumulator(args)?;
+        Ok(float_totals::of_groups(&result, inner))
     }
 
     fn create_sliding_accumulator(
         &self,
         args: AccumulatorArgs,
     ) -> DataFusionResult<Box<dyn Accumulator>> {
-        match interval_totals::accumulator(&args.return_field, Outcome::Average) {
+        let own = interval_totals::accumulator(&args.return_field, Outcome::Average)
+            .or_else(|| float_totals::sliding(&args, Outcome::Average));
+        match own {
             Some(total) => Ok(total),
             None => self.inner.create_sliding_accumulator(args),
         }

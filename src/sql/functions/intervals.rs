@@ -34,6 +34,9 @@ pub(crate) fn timestamp_difference() -> Arc<ScalarUDF> {
     })
 }
 
+/// The name of [`interval_length`].
+pub(crate) const LENGTH: &str = "interval_length";
+
 /// The length of an interval in microseconds, by which PostgreSQL compares intervals.
 pub(crate) fn interval_length() -> Arc<ScalarUDF> {
     udf(IntervalLength {
@@ -99,7 +102,7 @@ struct IntervalLength {
 
 impl ScalarUDFImpl for IntervalLength {
     fn name(&self) -> &str {
-        "interval_length"
+        LENGTH
     }
 
     fn signature(&self) -> &Signature {

@@ -12,6 +12,8 @@ mod bytes;
 pub(crate) mod casts;
 pub mod characters;
 mod extract;
+mod float_arithmetic;
+mod float_totals;
 pub mod format;
 mod interval_totals;
 pub(crate) mod intervals;

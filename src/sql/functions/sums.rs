@@ -1,6 +1,6 @@
 //! `sum` of whole numbers that fails where it does not fit, instead of going on from the other end.
 //!
-//! All else is the engine's. PostgreSQL's sum of bigint is numeric; ours stays bigint, so that a
+//! Floats are added by [`super::float_totals`], all else by the engine. PostgreSQL's sum of bigint is numeric; ours stays bigint, so that a
 //! sum over a stream is one machine word. Absent: `sum(DISTINCT …)`, which is the engine's.
 
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature, TypeSignature, Volatility,
 };
 
+use super::float_totals;
 use super::interval_totals::{self, Outcome};
 use super::intervals::INTERVAL;
 use crate::error::{Error, sqlstate};
@@ -78,7 +79,10 @@ impl AggregateUDFImpl for CheckedSum {
     fn accumulator(&self, args: AccumulatorArgs) -> DataFusionResult<Box<dyn Accumulator>> {
         match own_accumulator(&args) {
             Some(total) => Ok(total),
-            None => self.inner.accumulator(args),
+            None => {
+                let result = Arc::clone(&args.return_field);
+                Ok(float_totals::of_one(&result, self.inner.accumulator(args)?))
+            }
         }
     }
 
@@ -100,7 +104,11 @@ impl AggregateUDFImpl for CheckedSum {
     ) -> DataFusionResult<Box<dyn GroupsAccumulator>> {
         match is_ours(&args) {
             true => Ok(Box::new(Totals::default())),
-            false => self.inner.create_groups_accumulator(args),
+            false => {
+                let result = Arc::clone(&args.return_field);
+                let inner = self.inner.create_groups_accumulator(args)?;
+                Ok(float_totals::of_groups(&result, inner))
+            }
         }
     }
 
@@ -108,7 +116,8 @@ impl AggregateUDFImpl for CheckedSum {
         &self,
         args: AccumulatorArgs,
     ) -> DataFusionResult<Box<dyn Accumulator>> {
-        match own_accumulator(&args) {
+        let own = own_accumulator(&args).or_else(|| float_totals::sliding(&args, Outcome::Sum));
+        match own {
             Some(total) => Ok(total),
             None => self.inner.create_sliding_accumulator(args),
         }

@@ -15,10 +15,13 @@ use crate::sql::cursor::Cursor;
 use crate::sql::data_types::{folded, sql_type, text_type};
 use crate::sql::interval;
 use crate::sql::options::{self, Targets};
+use crate::sql::rewrite;
 use crate::sql::statement::{
     CreateMaterializedView, CreateSink, CreateStream, CreateTable, CreateView, DelayUnit, Statement,
 };
 use crate::types::{SqlType, TextType};
+use crate::values::OutputSettings;
+use crate::values::input::ColumnBuilder;
 
 /// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
 pub(super) const DEFAULT_PRECEDENCE: u8 = 40;
@@ -363,8 +366,9 @@ fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
         } else if cursor.accept("NULL") {
             column.nullable = true;
         } else if cursor.accept("DEFAULT") {
-            let start = cursor.offset();
-            cursor.run(|p| p.parse_subexpr(DEFAULT_PRECEDENCE))?;
+            let (start, position) = (cursor.offset(), cursor.position());
+            let default = cursor.run(|p| p.parse_subexpr(DEFAULT_PRECEDENCE))?;
+            check_default(&default, &column.sql_type).map_err(|e| e.position(position))?;
             column.default = Some(cursor.text_from(start));
         } else if cursor.sees("PRIMARY KEY") {
             if !body.primary_key.is_empty() {
@@ -388,6 +392,14 @@ fn column(cursor: &mut Cursor, body: &mut Body) -> Result<()> {
     }
     body.columns.push(column);
     Ok(())
+}
+
+/// A text constant is read as a value of the column's type, now as whenever it is used.
+fn check_default(default: &Expr, sql_type: &SqlType) -> Result<()> {
+    match rewrite::string_constant(default) {
+        Some(text) => ColumnBuilder::new(sql_type, &OutputSettings::default()).append_text(&text),
+        None => Ok(()),
+    }
 }
 
 /// The column of `ADD COLUMN`.

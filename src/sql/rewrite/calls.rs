@@ -85,6 +85,42 @@ pub(super) fn sign_operator(expression: &mut Expr) {
     *expression = call(function, vec![take(expr)]);
 }
 
+/// `x IS [NOT] DISTINCT FROM 'text'` as an operator, which the planner reads the constant for.
+pub(super) fn distinct(expression: &mut Expr) {
+    let is_constant = |e: &Expr| super::postgres::string_constant(e).is_some();
+    let (Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right)) = &*expression
+    else {
+        return;
+    };
+    if is_constant(left) == is_constant(right) {
+        return;
+    }
+    let same = binary(
+        left.as_ref().clone(),
+        ast::BinaryOperator::Spaceship,
+        right.as_ref().clone(),
+    );
+    *expression = match expression {
+        Expr::IsNotDistinctFrom(..) => same,
+        _ => Expr::UnaryOp {
+            op: ast::UnaryOperator::Not,
+            expr: Box::new(same),
+        },
+    };
+}
+
+/// `x ^@ y`
+pub(super) fn starts_with(expression: &mut Expr) {
+    if let Expr::BinaryOp {
+        left,
+        op: ast::BinaryOperator::PGStartsWith,
+        right,
+    } = expression
+    {
+        *expression = call("starts_with", vec![take(left), take(right)]);
+    }
+}
+
 /// `count(DISTINCT (a + 1, b))`: the engine takes rows of names and literals only.
 pub(super) fn rows_as_values(function: &mut ast::Function) {
     let FunctionArguments::List(list) = &mut function.args else {

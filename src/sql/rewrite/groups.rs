@@ -22,7 +22,8 @@ pub(super) fn rewrite(select: &mut Select) {
     no_groups(groups);
     // HAVING without an aggregate in sight is a condition on one group of all rows.
     if groups.is_empty() && select.having.is_some() {
-        let calls = |e: &Expr| super::sets::finds(e, |e| matches!(e, Expr::Function(_)));
+        let calls =
+            |e: &Expr| super::sets::finds_outside_queries(e, |e| matches!(e, Expr::Function(_)));
         let is_plain = select.having.iter().all(|having| !calls(having))
             && select.projection.iter().all(|item| match item {
                 SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => !calls(e),

@@ -7,15 +7,17 @@
 //! - [`group_windows`]: Spark's `window(…)` and `session_window(…)` in GROUP BY
 //! - [`groups`]: groups by nothing, and sets that name something twice
 //! - [`joins`]: joins by time
-//! - [`using`]: the merged columns of joins with USING
+//! - [`using`], [`merged_names`]: the merged columns of joins with USING, before all else
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
 //! - [`order`]: outputs under the name of a column that orders
 //! - [`postgres`]: operators, casts and literals
+//! - [`quantified`]: comparisons with ANY and ALL
 //! - [`rows`]: comparisons of rows, member by member
 //! - [`sets`]: functions that give rows, and aggregates that give JSON
 //! - [`trees`]: what the others build with
+//! - [`values`]: constants in VALUES
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
@@ -25,14 +27,17 @@ mod calls;
 mod group_windows;
 mod groups;
 mod joins;
+pub(crate) mod merged_names;
 mod names;
 mod numbers;
 mod order;
 mod postgres;
+mod quantified;
 mod rows;
 mod sets;
 mod trees;
 pub(crate) mod using;
+mod values;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -44,6 +49,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, Result, sqlstate};
 
 pub use names::display_name;
+pub(in crate::sql) use postgres::string_constant;
 pub(in crate::sql) use sets::refers_to_columns;
 pub(in crate::sql) use trees::{call, cast_to, set_relation, table_alias, template};
 
@@ -149,16 +155,15 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         postgres::table_as_select(&mut query.body);
+        values::type_constants(&mut query.body);
         names::keep_order_of_distinct(query);
         order::rename(query);
-        using::merge_in_query(query);
         into_flow(postgres::fetch_as_limit(query))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         // Named before the expressions change, since the names come from what the user wrote.
         names::name_items(&mut select.projection, names::Level::Inner);
-        using::merge(select);
         let rewritten = joins::mark_asof(select)
             .and_then(|()| joins::mark_system_time(select))
             .and_then(|()| group_windows::rewrite(select));

@@ -73,6 +73,7 @@ fn numeric_of_text(text: &str) -> Option<Expr> {
 
 /// `x::numeric`, without precision: the value as it is, with the scale that it has.
 pub(super) fn bare_numeric(expression: &mut Expr) {
+    not_finite(expression);
     match expression {
         Expr::Cast {
             expr, data_type, ..
@@ -89,6 +90,37 @@ pub(super) fn bare_numeric(expression: &mut Expr) {
             }
         }
         _ => {}
+    }
+}
+
+/// `'NaN'::numeric` is double precision, as what has more digits than a numeric is.
+fn not_finite(expression: &mut Expr) {
+    let (text, data_type) = match expression {
+        Expr::Cast {
+            expr, data_type, ..
+        } => (super::postgres::string_constant(expr), data_type),
+        Expr::TypedString(typed) => (
+            typed.value.value.clone().into_string(),
+            &mut typed.data_type,
+        ),
+        _ => return,
+    };
+    let is_numeric = matches!(
+        data_type,
+        DataType::Numeric(_) | DataType::Decimal(_) | DataType::Dec(_)
+    );
+    const NAMES: [&str; 7] = [
+        "nan",
+        "infinity",
+        "+infinity",
+        "-infinity",
+        "inf",
+        "+inf",
+        "-inf",
+    ];
+    let is_no_number = |text: String| NAMES.contains(&text.trim().to_ascii_lowercase().as_str());
+    if is_numeric && text.is_some_and(is_no_number) {
+        *data_type = DataType::DoublePrecision;
     }
 }
 

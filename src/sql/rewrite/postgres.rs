@@ -1,12 +1,12 @@
 //! PostgreSQL's operators, casts and literals that DataFusion does not know.
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, DataType, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem,
-    SetExpr, Value, ValueWithSpan,
+    self, AccessExpr, BinaryOperator, DataType, Expr, FunctionArguments, Ident, ObjectName, Query,
+    SelectItem, SetExpr, Value, ValueWithSpan,
 };
 
 use super::trees::{call, cast_to, number, relation, set_relation, string, take, template};
-use super::{arrays, calls, numbers};
+use super::{arrays, calls, numbers, quantified};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::sql::functions::patterns;
@@ -58,16 +58,45 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
             }
         }
         Expr::Interval(written) => interval(written)?,
-        Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
-            if let Some(text) = string_constant(right)
-                && text.trim_start().starts_with('{')
-            {
-                **right = arrays::array(&text)?;
-            }
-        }
-        _ => {}
+        Expr::CompoundFieldAccess { .. } => field_of_name(expression),
+        _ => quantified::rewrite(expression)?,
     }
     Ok(())
+}
+
+/// `(t).a`: the column of a relation, or the member of a row in a column.
+fn field_of_name(expression: &mut Expr) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expression else {
+        return;
+    };
+    let Expr::Nested(inner) = root.as_ref() else {
+        return;
+    };
+    let mut parts = match inner.as_ref() {
+        Expr::Identifier(name) => vec![name.clone()],
+        Expr::CompoundIdentifier(parts) => parts.clone(),
+        Expr::QualifiedWildcard(name, _) => name
+            .0
+            .iter()
+            .filter_map(|part| part.as_ident().cloned())
+            .collect(),
+        _ => return,
+    };
+    let is_name = |access: &AccessExpr| matches!(access, AccessExpr::Dot(Expr::Identifier(_)));
+    let names = access_chain.iter().take_while(|a| is_name(a)).count();
+    if names == 0 {
+        return;
+    }
+    for access in access_chain.drain(..names) {
+        if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+            parts.push(name);
+        }
+    }
+    let named = Expr::CompoundIdentifier(parts);
+    match access_chain.is_empty() {
+        true => *expression = named,
+        false => **root = named,
+    }
 }
 
 /// What is changed after the children are.
@@ -82,6 +111,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
                 *op = operator(parts)?;
             }
             calls::power(expression);
+            calls::starts_with(expression);
         }
         Expr::Function(function) => {
             strip_catalog(&mut function.name);
@@ -108,6 +138,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             *expression = call("make_array", std::mem::take(&mut array.elem));
         }
         Expr::UnaryOp { .. } => calls::sign_operator(expression),
+        Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..) => calls::distinct(expression),
         Expr::Value(value) => {
             if let Value::UnicodeStringLiteral(text) = &mut value.value {
                 value.value = Value::SingleQuotedString(std::mem::take(text));
@@ -193,7 +224,7 @@ pub(super) fn show_object_names(item: &mut SelectItem) {
     }
 }
 
-pub(super) fn string_constant(expression: &Expr) -> Option<String> {
+pub(in crate::sql) fn string_constant(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Value(v) => match &v.value {
             Value::SingleQuotedString(_)

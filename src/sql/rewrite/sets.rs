@@ -306,6 +306,29 @@ pub(super) fn finds(expression: &Expr, wanted: impl Fn(&Expr) -> bool) -> bool {
     expression.visit(&mut Finder(wanted)).is_break()
 }
 
+/// As [`finds`], without what stands in subqueries.
+pub(super) fn finds_outside_queries(expression: &Expr, wanted: impl Fn(&Expr) -> bool) -> bool {
+    struct Finder<F>(F, usize);
+    impl<F: Fn(&Expr) -> bool> Visitor for Finder<F> {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.1 += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.1 -= 1;
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+            match self.1 == 0 && (self.0)(expression) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    expression.visit(&mut Finder(wanted, 0)).is_break()
+}
+
 /// A set-returning function elsewhere than in FROM, and aggregates that give JSON.
 pub(super) fn rewrite_call(expression: &mut Expr) {
     let Expr::Function(function) = expression else {

@@ -1,243 +1,390 @@
-//! `JOIN … USING (c)`: one column in the place of two, as PostgreSQL merges them.
+//! `JOIN … USING (c)` and `NATURAL JOIN`: one column in the place of two, as PostgreSQL merges them.
 //!
 //! ```text
-//! x JOIN y, x LEFT JOIN y    c  →  x.c
+//! x JOIN y, x LEFT JOIN y    c  →  x.c                x.c = y.c in the join's condition
 //! x RIGHT JOIN y             c  →  y.c
 //! x FULL JOIN y              c  →  coalesce(x.c, y.c)
-//! *                             →  c, x.* without c, y.* without c
-//! x … y USING (c) … z USING (c) →  … z ON merged c = z.c
+//! *                          →  c, x.* without c, y.* without c
 //! ```
-//! The engine takes whichever column has the first alias by the alphabet, in that one's place, and
-//! finds the name ambiguous in chains. NATURAL joins have become such before (`session/natural.rs`).
-//! Absent: joins in brackets, relations without a name, and columns that one of several relations
-//! before the join has; the engine plans those.
+//! What the engine makes of USING differs: it takes the column of the first alias by the alphabet,
+//! also where that is NULL, in that one's place, and finds names ambiguous in chains. So every such
+//! join gets a condition here, and names mean what they mean in PostgreSQL. Which columns the
+//! relations have is told by the caller (`session/merged_joins.rs`), since it takes a catalog.
+//! Absent: `USING (c) AS alias`.
 
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName,
-    OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
-    TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins,
+    Value, WildcardAdditionalOptions,
 };
 
+use super::merged_names::Merged;
 use super::trees::{binary, call};
-use crate::sql::data_types::{folded, last_part};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::data_types::folded;
+use crate::types::SqlType;
 
-/// Merges the columns of a query's joins; ORDER BY stands outside of its SELECT.
-pub(super) fn merge_in_query(query: &mut Query) {
-    let SetExpr::Select(select) = query.body.as_mut() else {
-        return;
-    };
-    let Some(mut merged) = merged_of(select) else {
-        return;
-    };
-    let names_output = |name: &Ident| {
-        let name = folded(name);
-        select.projection.iter().any(|item| match item {
-            SelectItem::UnnamedExpr(Expr::Identifier(output)) => folded(output) == name,
-            SelectItem::ExprWithAlias { alias, .. } => folded(alias) == name,
-            SelectItem::Wildcard(_) => true,
-            _ => false,
-        })
-    };
-    let Some(OrderByKind::Expressions(orders)) = query.order_by.as_mut().map(|o| &mut o.kind)
-    else {
-        return;
-    };
-    for order in orders {
-        if !matches!(&order.expr, Expr::Identifier(name) if names_output(name)) {
-            merged.put_into(&mut order.expr);
-        }
-    }
+/// A relation in FROM: what its columns are called by, and their names and types in order.
+#[derive(Debug, Clone)]
+pub(crate) struct Leaf {
+    pub name: Ident,
+    pub columns: Vec<(String, Option<SqlType>)>,
 }
 
-/// Puts merged columns in the place of their bare names and into `*`.
-pub(super) fn merge(select: &mut Select) {
-    let chains: Vec<Option<Chain>> = select.from.iter().map(Chain::of).collect();
-    if let Some(items) = expanded(&select.from, &chains) {
-        let is_wildcard = |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if *options == WildcardAdditionalOptions::default());
-        let mut projection = Vec::new();
-        for item in std::mem::take(&mut select.projection) {
-            match is_wildcard(&item) {
-                true => projection.extend(items.iter().cloned()),
-                false => projection.push(item),
+/// The columns of FROM in queries within the select, by [`from_text`]; none where nobody knows.
+pub(crate) type InnerColumns = BTreeMap<String, Option<BTreeSet<String>>>;
+
+/// What tells one FROM from another.
+pub(crate) fn from_text(select: &Select) -> String {
+    let items: Vec<String> = select.from.iter().map(ToString::to_string).collect();
+    items.join(", ")
+}
+
+/// Whether a select has a join that merges columns, and none of a kind that is not known here.
+pub(crate) fn merges(select: &Select) -> bool {
+    let joins: Vec<_> = select.from.iter().flat_map(joins_of).collect();
+    joins.iter().all(|join| side_of(join).is_some())
+        && joins.iter().any(|join| merges_columns(join))
+}
+
+/// A bracketed join with a name is a subquery: what is in it has no name outside.
+pub(crate) fn named_joins_as_queries(select: &mut Select) {
+    fn within(from: &mut TableWithJoins) {
+        let joined = from.joins.iter_mut().map(|join| &mut join.relation);
+        for factor in std::iter::once(&mut from.relation).chain(joined) {
+            let TableFactor::NestedJoin {
+                table_with_joins,
+                alias,
+            } = factor
+            else {
+                continue;
+            };
+            within(table_with_joins);
+            if !joins_of(table_with_joins).into_iter().any(merges_columns) {
+                continue;
+            }
+            let Some(alias) = alias.take() else { continue };
+            let mut query = super::trees::template("SELECT * FROM input");
+            if let SetExpr::Select(select) = query.body.as_mut() {
+                select.from = vec![table_with_joins.as_ref().clone()];
+            }
+            *factor = super::trees::derived(query, alias);
+        }
+    }
+    select.from.iter_mut().for_each(within);
+}
+
+/// The relations of FROM in their order, through brackets.
+pub(crate) fn leaves_of(from: &[TableWithJoins]) -> Vec<&TableFactor> {
+    let mut leaves = Vec::new();
+    for item in from {
+        let joined = item.joins.iter().map(|join| &join.relation);
+        for factor in std::iter::once(&item.relation).chain(joined) {
+            match factor {
+                TableFactor::NestedJoin {
+                    table_with_joins,
+                    alias: None,
+                } => leaves.extend(leaves_of(std::slice::from_ref(table_with_joins))),
+                other => leaves.push(other),
             }
         }
-        select.projection = projection;
     }
-    let Some(mut merged) = merged_of(select) else {
-        return;
-    };
-    for (from, chain) in select.from.iter_mut().zip(&chains) {
-        if let Some(chain) = chain {
-            chain.put_conditions(from, &mut merged);
+    leaves
+}
+
+/// The relation that comes after those of the `leaves`, with columns in the place of merged names.
+pub(crate) fn lateral(
+    from: &[TableWithJoins],
+    leaves: &[Leaf],
+    inner: &InnerColumns,
+) -> Option<TableFactor> {
+    let mut from = from.to_vec();
+    let mut chains = Chains::new(leaves.to_vec(), inner);
+    for item in &mut from {
+        match chains.item(item) {
+            Ok(columns) => chains.before.extend(columns),
+            // It has come to the relation, whose columns nobody knows.
+            Err(_) => break,
         }
     }
+    leaves_of(&from)
+        .get(leaves.len())
+        .map(|relation| (*relation).clone())
+}
+
+/// Conditions in the place of the merging joins of a select, and what merged columns are in the
+/// place of their bare names and of `*`. The `leaves` are those of [`leaves_of`].
+pub(crate) fn merge<'a>(
+    select: &mut Select,
+    leaves: Vec<Leaf>,
+    inner: &'a InnerColumns,
+) -> Result<Merged<'a>> {
+    let mut from = take(&mut select.from);
+    let relations = leaves.clone();
+    let mut chains = Chains::new(leaves, inner);
+    for item in &mut from {
+        let columns = chains.item(item)?;
+        chains.before.extend(columns);
+    }
+    let columns = chains.before;
+    let mut items = Vec::new();
+    for item in take(&mut select.projection) {
+        match expanded(&item, &columns).or_else(|| expanded_relation(&item, &relations)) {
+            Some(expanded) => items.extend(expanded),
+            None => items.push(item),
+        }
+    }
+    select.projection = items;
+    let mut merged = Merged::of(&columns, inner);
     for item in &mut select.projection {
         merged.keep_name(item);
-        merged.put_into(item);
     }
-    merged.put_into(&mut select.selection);
-    merged.put_into(&mut select.having);
-    merged.put_into(&mut select.group_by);
-    merged.put_into(&mut select.distinct);
+    merged.put_into(select);
+    select.from = from;
+    Ok(merged)
 }
 
-/// Columns whose bare names mean something else than the engine takes them for.
-fn merged_of(select: &Select) -> Option<Merged> {
-    let mut columns = Vec::new();
-    for chain in select.from.iter().filter_map(Chain::of) {
-        if chain.conditions.len() > 1 || !chain.keeps_left {
-            columns.extend(chain.merged);
+/// A column that a bare name or `*` finds.
+#[derive(Clone)]
+pub(super) struct Column {
+    pub name: String,
+    pub value: Expr,
+    sql_type: Option<SqlType>,
+    pub is_merged: bool,
+}
+
+/// The joins of a FROM, from left to right.
+struct Chains<'a> {
+    leaves: std::vec::IntoIter<Leaf>,
+    /// The columns of the items before.
+    before: Vec<Column>,
+    inner: &'a InnerColumns,
+}
+
+impl<'a> Chains<'a> {
+    fn new(leaves: Vec<Leaf>, inner: &'a InnerColumns) -> Self {
+        Self {
+            leaves: leaves.into_iter(),
+            before: Vec::new(),
+            inner,
         }
     }
-    (!columns.is_empty()).then_some(Merged { columns, depth: 0 })
-}
 
-/// `*` over relations some of which are joined with USING.
-fn expanded(from: &[TableWithJoins], chains: &[Option<Chain>]) -> Option<Vec<SelectItem>> {
-    if chains.iter().flatten().all(|c| c.merged.is_empty()) {
-        return None;
-    }
-    let mut items = Vec::new();
-    for (from, chain) in from.iter().zip(chains) {
-        if let Some(chain) = chain {
-            for (name, value) in &chain.merged {
-                items.push(SelectItem::ExprWithAlias {
-                    expr: value.clone(),
-                    alias: name.clone(),
-                });
-            }
+    fn item(&mut self, from: &mut TableWithJoins) -> Result<Vec<Column>> {
+        let mut left = self.relation(&mut from.relation, &[])?;
+        for join in &mut from.joins {
+            let right = self.relation(&mut join.relation, &left)?;
+            left = self.join(left, right, &mut join.join_operator)?;
         }
-        let relations = [&from.relation]
-            .into_iter()
-            .chain(from.joins.iter().map(|join| &join.relation));
-        for relation in relations {
-            let name = name_of(relation)?;
-            let hidden = chain.as_ref().map_or(vec![], |c| c.hidden_of(&name));
-            items.push(all_but(name, hidden));
-        }
+        Ok(left)
     }
-    Some(items)
-}
 
-fn all_but(relation: Ident, hidden: Vec<ObjectName>) -> SelectItem {
-    let options = WildcardAdditionalOptions {
-        opt_exclude: (!hidden.is_empty()).then_some(ExcludeSelectItem::Multiple(hidden)),
-        ..WildcardAdditionalOptions::default()
-    };
-    let name = ObjectName::from(vec![relation]);
-    SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
-}
-
-/// The joins of one item of FROM, as far as USING goes.
-struct Chain {
-    /// The relations that stand before the next join.
-    relations: Vec<Ident>,
-    /// Merged columns and their values, those of the last join first.
-    merged: Vec<(Ident, Expr)>,
-    /// Relations' columns that only the merged ones show.
-    hidden: Vec<(Ident, Ident)>,
-    /// Each USING as a condition, with the number of its join.
-    conditions: Vec<(usize, Expr)>,
-    /// Every merged column is the leftmost one, as the engine has it.
-    keeps_left: bool,
-}
-
-impl Chain {
-    /// The joins, if everything about them is known from their text.
-    fn of(from: &TableWithJoins) -> Option<Self> {
-        let mut chain = Self {
-            relations: vec![name_of(&from.relation)?],
-            merged: Vec::new(),
-            hidden: Vec::new(),
-            conditions: Vec::new(),
-            keeps_left: true,
+    /// The columns of a relation; a LATERAL one may name merged columns left of it.
+    fn relation(&mut self, factor: &mut TableFactor, left: &[Column]) -> Result<Vec<Column>> {
+        if let TableFactor::NestedJoin {
+            table_with_joins,
+            alias: None,
+        } = factor
+        {
+            return self.item(table_with_joins);
+        }
+        let sees_left = match factor {
+            TableFactor::Derived { lateral, .. } => *lateral,
+            TableFactor::Table { args, .. } => args.is_some(),
+            TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
+            _ => false,
         };
-        for (number, join) in from.joins.iter().enumerate() {
-            let right = name_of(&join.relation)?;
-            let (side, constraint) = side_of(&join.join_operator)?;
-            match constraint {
-                JoinConstraint::Using(columns) => {
-                    chain.join(number, side, &right, columns)?;
-                }
-                JoinConstraint::On(_) | JoinConstraint::None => {}
-                JoinConstraint::Natural => return None,
-            }
-            chain.relations.push(right);
+        if sees_left {
+            let visible = [&self.before[..], left].concat();
+            Merged::of(&visible, self.inner).put_into(factor);
         }
-        Some(chain)
+        let leaf = self.leaves.next();
+        let leaf = leaf.ok_or_else(|| Error::internal("a relation of FROM has no columns"))?;
+        let column = |(name, sql_type): (String, Option<SqlType>)| Column {
+            value: Expr::CompoundIdentifier(vec![leaf.name.clone(), quoted(&name)]),
+            name,
+            sql_type,
+            is_merged: false,
+        };
+        Ok(leaf.columns.into_iter().map(column).collect())
     }
 
     fn join(
-        &mut self,
-        number: usize,
-        side: Side,
-        right: &Ident,
-        columns: &[ObjectName],
-    ) -> Option<()> {
+        &self,
+        mut left: Vec<Column>,
+        mut right: Vec<Column>,
+        operator: &mut JoinOperator,
+    ) -> Result<Vec<Column>> {
+        if let JoinOperator::AsOf {
+            match_condition, ..
+        } = operator
+        {
+            let both = [&left[..], &right[..]].concat();
+            Merged::of(&both, self.inner).put_into(match_condition);
+        }
+        let side = side_of(operator);
+        let (Some(side), Some(constraint)) = (side, constraint_of(operator)) else {
+            return Ok([left, right].concat());
+        };
+        let names = match &mut *constraint {
+            JoinConstraint::Using(names) => names_of(names)?,
+            JoinConstraint::Natural => shared(&left, &right),
+            JoinConstraint::On(condition) => {
+                left.append(&mut right);
+                Merged::of(&left, self.inner).put_into(condition);
+                return Ok(left);
+            }
+            JoinConstraint::None => return Ok([left, right].concat()),
+        };
         let mut condition: Option<Expr> = None;
-        let mut added = Vec::new();
-        for column in columns {
-            let column = column.0.last()?.as_ident()?;
-            let before = self.take_left(column)?;
-            let after = Expr::CompoundIdentifier(vec![right.clone(), column.clone()]);
-            self.hidden.push((right.clone(), column.clone()));
-            let equality = binary(before.clone(), BinaryOperator::Eq, after.clone());
+        let mut columns = Vec::new();
+        for name in names {
+            let (before, after) = (
+                only(&mut left, &name, "left")?,
+                only(&mut right, &name, "right")?,
+            );
+            let equality = binary(
+                before.value.clone(),
+                BinaryOperator::Eq,
+                after.value.clone(),
+            );
             condition = Some(match condition {
                 None => equality,
                 Some(condition) => binary(condition, BinaryOperator::And, equality),
             });
-            let value = match side {
-                Side::Left => before,
-                Side::Right => after,
-                Side::Both => call("coalesce", vec![before, after]),
-            };
-            added.push((column.clone(), value));
+            columns.push(merged(name, before, after, side));
         }
-        self.keeps_left &= matches!(side, Side::Left);
-        self.conditions.push((number, condition?));
-        added.append(&mut self.merged);
-        self.merged = added;
-        Some(())
+        let always = || Expr::value(Value::Boolean(true));
+        *constraint = JoinConstraint::On(condition.unwrap_or_else(always));
+        columns.append(&mut left);
+        columns.append(&mut right);
+        Ok(columns)
     }
+}
 
-    /// What a name means left of a join; from then on it is the join's.
-    fn take_left(&mut self, column: &Ident) -> Option<Expr> {
-        let name = folded(column);
-        if let Some(place) = self.merged.iter().position(|(c, _)| folded(c) == name) {
-            return Some(self.merged.remove(place).1);
+/// One column of two. Where their types differ it is of the type that they are compared in; then
+/// the other one adds no value, since where one side has no row, neither has it.
+fn merged(name: String, before: Column, after: Column, side: Side) -> Column {
+    let is_numeric = |t: &Option<SqlType>| matches!(t, Some(SqlType::Numeric { .. }));
+    let is_one_type = before.sql_type == after.sql_type
+        || is_numeric(&before.sql_type) && is_numeric(&after.sql_type);
+    let (first, second) = match side {
+        Side::Right => (after, before),
+        Side::Left | Side::Both => (before, after),
+    };
+    let value = match side {
+        Side::Left | Side::Right if is_one_type => first.value,
+        _ => call("coalesce", vec![first.value, second.value]),
+    };
+    Column {
+        name,
+        value,
+        sql_type: first.sql_type.filter(|_| is_one_type),
+        is_merged: true,
+    }
+}
+
+fn names_of(names: &[ObjectName]) -> Result<Vec<String>> {
+    let mut found: Vec<String> = Vec::new();
+    for name in names {
+        let name = name.0.last().and_then(|part| part.as_ident());
+        let name = name.map(folded);
+        let name =
+            name.ok_or_else(|| Error::new(sqlstate::SYNTAX_ERROR, "USING takes columns' names"))?;
+        if found.contains(&name) {
+            return Err(Error::new(
+                sqlstate::DUPLICATE_COLUMN,
+                format!("column name \"{name}\" appears more than once in USING clause"),
+            ));
         }
-        let [only] = self.relations.as_slice() else {
-            return None;
-        };
-        self.hidden.push((only.clone(), column.clone()));
-        Some(Expr::CompoundIdentifier(vec![only.clone(), column.clone()]))
+        found.push(name);
     }
+    Ok(found)
+}
 
-    fn hidden_of(&self, relation: &Ident) -> Vec<ObjectName> {
-        let of = self.hidden.iter().filter(|(r, _)| r == relation);
-        of.map(|(_, column)| ObjectName::from(vec![column.clone()]))
-            .collect()
-    }
-
-    /// Conditions in the place of a chain's USINGs; those that stand beside them may name merged
-    /// columns.
-    fn put_conditions(&self, from: &mut TableWithJoins, merged: &mut Merged) {
-        for (number, join) in from.joins.iter_mut().enumerate() {
-            let Some(constraint) = constraint_of(&mut join.join_operator) else {
-                continue;
-            };
-            let using = self.conditions.iter().find(|(n, _)| *n == number);
-            match (using, &mut *constraint) {
-                (Some((_, condition)), _) if self.conditions.len() > 1 => {
-                    *constraint = JoinConstraint::On(condition.clone());
-                }
-                (None, JoinConstraint::On(condition)) => merged.put_into(condition),
-                _ => {}
-            }
+/// The names that both sides have, in the order of the left one.
+fn shared(left: &[Column], right: &[Column]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for column in left {
+        let is_shared = right.iter().any(|other| other.name == column.name);
+        if is_shared && !names.contains(&column.name) {
+            names.push(column.name.clone());
         }
     }
+    names
+}
+
+/// Takes the one column of a name out of a side.
+fn only(columns: &mut Vec<Column>, name: &str, side: &str) -> Result<Column> {
+    let mut places = columns.iter().enumerate().filter(|(_, c)| c.name == name);
+    let Some((place, _)) = places.next() else {
+        return Err(Error::new(
+            sqlstate::UNDEFINED_COLUMN,
+            format!("column \"{name}\" specified in USING clause does not exist in {side} table"),
+        ));
+    };
+    if places.next().is_some() {
+        return Err(Error::new(
+            sqlstate::AMBIGUOUS_COLUMN,
+            format!("common column name \"{name}\" appears more than once in {side} table"),
+        ));
+    }
+    Ok(columns.remove(place))
+}
+
+/// The columns of a `*`, also of one `EXCLUDE`s some.
+fn expanded(item: &SelectItem, columns: &[Column]) -> Option<Vec<SelectItem>> {
+    let SelectItem::Wildcard(options) = item else {
+        return None;
+    };
+    let excluded: Vec<String> = match &options.opt_exclude {
+        None => Vec::new(),
+        Some(ExcludeSelectItem::Single(name)) => names_of(std::slice::from_ref(name)).ok()?,
+        Some(ExcludeSelectItem::Multiple(names)) => names_of(names).ok()?,
+    };
+    let others = WildcardAdditionalOptions {
+        opt_exclude: options.opt_exclude.clone(),
+        ..WildcardAdditionalOptions::default()
+    };
+    if *options != others {
+        return None;
+    }
+    let shown = columns.iter().filter(|c| !excluded.contains(&c.name));
+    let item = |column: &Column| match &column.value {
+        Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(column.value.clone()),
+        value => SelectItem::ExprWithAlias {
+            expr: value.clone(),
+            alias: quoted(&column.name),
+        },
+    };
+    Some(shown.map(item).collect())
+}
+
+/// The columns of `x.*`: beside a merged column, the engine cannot tell them from it.
+fn expanded_relation(item: &SelectItem, relations: &[Leaf]) -> Option<Vec<SelectItem>> {
+    let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) =
+        item
+    else {
+        return None;
+    };
+    let name = folded(name.0.last()?.as_ident()?);
+    let mut named = relations.iter().filter(|leaf| leaf.name.value == name);
+    let (Some(leaf), None) = (named.next(), named.next()) else {
+        return None;
+    };
+    let column = |(column, _): &(String, _)| {
+        let parts = vec![leaf.name.clone(), quoted(column)];
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts))
+    };
+    (*options == WildcardAdditionalOptions::default())
+        .then(|| leaf.columns.iter().map(column).collect())
+}
+
+fn quoted(name: &str) -> Ident {
+    Ident::with_quote('"', name)
 }
 
 /// Whose rows all are in a join's result.
@@ -249,21 +396,42 @@ enum Side {
     Both,
 }
 
-fn side_of(operator: &JoinOperator) -> Option<(Side, &JoinConstraint)> {
+fn side_of(operator: &JoinOperator) -> Option<Side> {
     Some(match operator {
-        JoinOperator::Join(c)
-        | JoinOperator::Inner(c)
-        | JoinOperator::CrossJoin(c)
-        | JoinOperator::Left(c)
-        | JoinOperator::LeftOuter(c) => (Side::Left, c),
-        JoinOperator::Right(c) | JoinOperator::RightOuter(c) => (Side::Right, c),
-        JoinOperator::FullOuter(c) => (Side::Both, c),
+        JoinOperator::Join(_)
+        | JoinOperator::Inner(_)
+        | JoinOperator::CrossJoin(_)
+        | JoinOperator::Left(_)
+        | JoinOperator::LeftOuter(_) => Side::Left,
+        JoinOperator::Right(_) | JoinOperator::RightOuter(_) => Side::Right,
+        JoinOperator::FullOuter(_) => Side::Both,
+        // It takes no USING.
+        JoinOperator::AsOf {
+            constraint: JoinConstraint::On(_) | JoinConstraint::None,
+            ..
+        } => Side::Left,
         _ => return None,
     })
 }
 
-/// The condition of a join that may have USING or NATURAL.
-pub(crate) fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+fn merges_columns(operator: &JoinOperator) -> bool {
+    let (JoinOperator::Join(constraint)
+    | JoinOperator::Inner(constraint)
+    | JoinOperator::Left(constraint)
+    | JoinOperator::LeftOuter(constraint)
+    | JoinOperator::Right(constraint)
+    | JoinOperator::RightOuter(constraint)
+    | JoinOperator::FullOuter(constraint)) = operator
+    else {
+        return false;
+    };
+    matches!(
+        constraint,
+        JoinConstraint::Using(_) | JoinConstraint::Natural
+    )
+}
+
+fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
     match operator {
         JoinOperator::Join(c)
         | JoinOperator::Inner(c)
@@ -271,77 +439,23 @@ pub(crate) fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinCons
         | JoinOperator::LeftOuter(c)
         | JoinOperator::Right(c)
         | JoinOperator::RightOuter(c)
-        | JoinOperator::FullOuter(c) => Some(c),
+        | JoinOperator::FullOuter(c)
+        | JoinOperator::AsOf { constraint: c, .. } => Some(c),
         _ => None,
     }
 }
 
-fn name_of(relation: &TableFactor) -> Option<Ident> {
-    match relation {
-        TableFactor::Table {
-            alias: Some(alias), ..
-        }
-        | TableFactor::Derived {
-            alias: Some(alias), ..
-        } => Some(alias.name.clone()),
-        TableFactor::Table { name, .. } => Some(Ident::with_quote('"', last_part(name))),
-        _ => None,
-    }
-}
-
-struct Merged {
-    columns: Vec<(Ident, Expr)>,
-    /// subqueries around; what is inside has columns of its own
-    depth: usize,
-}
-
-impl Merged {
-    fn value_of(&self, name: &Ident) -> Option<&Expr> {
-        let name = folded(name);
-        self.columns
-            .iter()
-            .find(|(column, _)| folded(column) == name)
-            .map(|(_, value)| value)
-    }
-
-    fn put_into(&mut self, tree: &mut impl VisitMut) {
-        let walked = tree.visit(self);
-        assert!(walked.is_continue(), "the walk never stops early");
-    }
-
-    /// A merged column keeps its name.
-    fn keep_name(&self, item: &mut SelectItem) {
-        if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
-            && self.value_of(name).is_some()
+/// The joins of an item of FROM, also those in brackets.
+fn joins_of(from: &TableWithJoins) -> Vec<&JoinOperator> {
+    let mut joins: Vec<&JoinOperator> = from.joins.iter().map(|j| &j.join_operator).collect();
+    let joined = from.joins.iter().map(|join| &join.relation);
+    for factor in std::iter::once(&from.relation).chain(joined) {
+        if let TableFactor::NestedJoin {
+            table_with_joins, ..
+        } = factor
         {
-            *item = SelectItem::ExprWithAlias {
-                expr: Expr::Identifier(name.clone()),
-                alias: name.clone(),
-            };
+            joins.extend(joins_of(table_with_joins));
         }
     }
-}
-
-impl VisitorMut for Merged {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if let Expr::Identifier(name) = expression
-            && self.depth == 0
-            && let Some(value) = self.value_of(name)
-        {
-            *expression = value.clone();
-        }
-        ControlFlow::Continue(())
-    }
+    joins
 }
