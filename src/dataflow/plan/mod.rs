@@ -33,7 +33,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 
 use self::event_time::EventTime;
 use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
@@ -374,16 +374,31 @@ impl ViewPlan {
     /// The view's rows in the state of an operator, if it only names and orders its results.
     fn operator_contents(&self) -> Result<Option<ViewContents>> {
         let mut columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+        // Of the columns, those that are a whole number under another type.
+        let mut casts: Vec<bool> = vec![false; columns.len()];
         let mut node = &self.nodes[self.root()];
         loop {
             match &node.kind {
                 NodeKind::Project { expressions } => {
-                    let sources: Option<Vec<usize>> =
-                        columns.iter().map(|&c| column(&expressions[c])).collect();
-                    let Some(sources) = sources else {
-                        return Ok(None);
-                    };
-                    columns = sources;
+                    for (column_of, is_cast) in columns.iter_mut().zip(&mut casts) {
+                        let expression = &expressions[*column_of];
+                        let number = cast_to_bigint(expression);
+                        *is_cast |= number.is_some();
+                        let Some(source) = column(number.unwrap_or(expression)) else {
+                            return Ok(None);
+                        };
+                        *column_of = source;
+                    }
+                }
+                // A cast of anything but a row's number may fail.
+                NodeKind::Aggregate(_) if casts.contains(&true) => return Ok(None),
+                NodeKind::Top(spec)
+                    if casts
+                        .iter()
+                        .zip(&columns)
+                        .any(|(cast, column)| *cast && !spec.is_number(*column)) =>
+                {
+                    return Ok(None);
                 }
                 NodeKind::Aggregate(request) => {
                     let (schema, policy) = (self.schema.clone(), self.on_row_error);
@@ -516,6 +531,12 @@ fn inputs_of(nodes: &[PlanNode]) -> Vec<InputSpec> {
             }
         })
         .collect()
+}
+
+/// What an expression casts to bigint, if it does no more.
+fn cast_to_bigint(expression: &Arc<dyn PhysicalExpr>) -> Option<&Arc<dyn PhysicalExpr>> {
+    let cast = expression.downcast_ref::<CastExpr>()?;
+    (*cast.cast_type() == DataType::Int64).then(|| cast.expr())
 }
 
 /// The input column that an expression is.

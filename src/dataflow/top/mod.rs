@@ -165,6 +165,11 @@ impl Selection {
 }
 
 impl TopSpec {
+    /// A column of the output is the number.
+    pub fn is_number(&self, column: usize) -> bool {
+        self.numbering != Numbering::Rows && column == self.rows.input.fields().len()
+    }
+
     /// How the heads of groups are kept, if they alone are: what falls behind the head of append-only
     /// input never comes back. `None`: all rows are kept.
     pub fn heads_form(&self) -> Option<HeadForm> {
