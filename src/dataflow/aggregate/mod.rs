@@ -42,10 +42,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use crate::catalog::definition::EmitMode;
+use crate::error::Result;
 
 pub use contents::{GroupContents, GroupReader};
 pub use operator::AggregateOperator;
 pub(crate) use output::mark_different;
+use plan::AggregatePlan;
 
 /// One aggregate call.
 #[derive(Debug, Clone)]
@@ -93,4 +95,12 @@ pub struct AggregateRequest {
     pub event_time: Option<EventTimeGroup>,
     /// When results show.
     pub emit: EmitMode,
+}
+
+impl AggregateRequest {
+    /// What a group's entry is made of, in words: it hangs on more than the query says, such as whether an
+    /// argument can be NULL.
+    pub fn state_form(&self) -> Result<String> {
+        Ok(format!("{:?}", AggregatePlan::try_new(self)?.columns))
+    }
 }

@@ -457,7 +457,7 @@ pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
         inputs: inputs_of(&nodes),
         append_only: root.append_only,
         key: root.key.clone(),
-        fingerprint: fingerprint(&nodes),
+        fingerprint: fingerprint(&nodes)?,
         event_time: root.event_time.clone(),
         on_row_error: request.on_row_error,
         descriptions,
@@ -545,7 +545,7 @@ fn column(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     column.map(Column::index)
 }
 
-fn fingerprint(nodes: &[PlanNode]) -> String {
+fn fingerprint(nodes: &[PlanNode]) -> Result<String> {
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     let mut add = |text: &str| {
         for byte in text.bytes().chain([0]) {
@@ -565,6 +565,7 @@ fn fingerprint(nodes: &[PlanNode]) -> String {
             NodeKind::Input { projection, .. } => add(&format!("{projection:?}")),
             NodeKind::Aggregate(request) => {
                 add(&format!("{:?} {:?}", request.event_time, request.emit));
+                add(&request.state_form()?);
             }
             NodeKind::Join(spec) => add(&format!("{:?} {:?}", spec.times, spec.side_rows)),
             NodeKind::Window(spec) => add(&format!(
@@ -578,5 +579,5 @@ fn fingerprint(nodes: &[PlanNode]) -> String {
             _ => {}
         }
     }
-    format!("{hash:032x}")
+    Ok(format!("{hash:032x}"))
 }
