@@ -10,7 +10,7 @@
 //! of entries is read by a scan, and only what comes in or falls out is written. All touched groups are
 //! read in the order of their keys, and each once.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use datafusion::arrow::array::{Array, BinaryArray, BinaryBuilder};
 
@@ -95,13 +95,20 @@ impl OldHeads {
 }
 
 impl Head {
-    /// Appends an entry as it is stored.
-    pub(super) fn keep(&mut self, entry: &[u8], mut copies: &[u8]) -> Result<()> {
-        let copies = read_integer(&mut copies)?;
+    fn push(&mut self, entry: &[u8], copies: i64) {
         self.entries.push(entry, &[]);
         self.copies.push(copies);
         self.total += copies.max(0) as u64;
+    }
+
+    /// Appends an entry as it is stored.
+    pub(super) fn keep(&mut self, entry: &[u8], mut copies: &[u8]) -> Result<()> {
+        self.push(entry, read_integer(&mut copies)?);
         Ok(())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], i64)> {
+        self.entries.iter().zip(self.copies.iter().copied())
     }
 }
 
@@ -210,7 +217,7 @@ impl Heads {
             return;
         }
         let mut value = Vec::new();
-        each_of_both(before, after, |entry, old, new| {
+        each_of_both(before.iter(), after.iter(), |entry, old, new| {
             value.clear();
             if new != 0 {
                 write_signed(new.into(), &mut value);
@@ -218,6 +225,7 @@ impl Heads {
             if old != new {
                 written.push((group, entry), &value, old != 0);
             }
+            ControlFlow::Continue(())
         });
     }
 
@@ -284,65 +292,43 @@ impl Heads {
     }
 }
 
-/// Calls `take` with every entry of either head in order, and its copies in both.
-fn each_of_both(before: &Head, after: &Head, mut take: impl FnMut(&[u8], i64, i64)) {
-    let (mut old, mut new) = (0, 0);
-    while old < before.copies.len() || new < after.copies.len() {
-        let was = (old < before.copies.len()).then(|| before.entries.get(old));
-        let is = (new < after.copies.len()).then(|| after.entries.get(new));
-        let entry = match (was, is) {
-            (Some(was), Some(is)) => was.min(is),
-            (Some(entry), None) | (None, Some(entry)) => entry,
+/// Calls `take` with every entry of either list in order, and its copies in both, until it breaks off.
+fn each_of_both<'a>(
+    first: impl Iterator<Item = (&'a [u8], i64)>,
+    second: impl Iterator<Item = (&'a [u8], i64)>,
+    mut take: impl FnMut(&[u8], i64, i64) -> ControlFlow<()>,
+) {
+    let (mut first, mut second) = (first.peekable(), second.peekable());
+    loop {
+        let entry = match (first.peek(), second.peek()) {
+            (Some((a, _)), Some((b, _))) => *a.min(b),
+            (Some((entry, _)), None) | (None, Some((entry, _))) => *entry,
             (None, None) => return,
         };
-        let (mut old_copies, mut new_copies) = (0, 0);
-        if was == Some(entry) {
-            old_copies = before.copies[old];
-            old += 1;
+        let is_entry = |item: &(&[u8], i64)| item.0 == entry;
+        let copies = (first.next_if(is_entry), second.next_if(is_entry));
+        let of = |item: Option<(&[u8], i64)>| item.map_or(0, |(_, copies)| copies);
+        if take(entry, of(copies.0), of(copies.1)).is_break() {
+            return;
         }
-        if is == Some(entry) {
-            new_copies = after.copies[new];
-            new += 1;
-        }
-        take(entry, old_copies, new_copies);
     }
 }
 
 /// The head of what was there and what came in, both in order.
 fn merged(spec: &TopSpec, before: &Head, added: &[(&[u8], i64)]) -> Head {
     let mut head = Head::default();
-    let (mut old, mut new) = (0, 0);
-    while old < before.copies.len() || new < added.len() {
-        let was = (old < before.copies.len()).then(|| before.entries.get(old));
-        let comes = (new < added.len()).then(|| added[new].0);
-        let entry = match (was, comes) {
-            (Some(was), Some(comes)) => was.min(comes),
-            (Some(entry), None) | (None, Some(entry)) => entry,
-            (None, None) => break,
-        };
-        let mut weight = 0;
-        if was == Some(entry) {
-            weight += before.copies[old];
-            old += 1;
-        }
-        if comes == Some(entry) {
-            weight += added[new].1;
-            new += 1;
-        }
-        if spec.take(&mut head, entry, weight).is_break() {
-            break;
-        }
-    }
+    each_of_both(before.iter(), added.iter().copied(), |entry, old, new| {
+        spec.take(&mut head, entry, old + new)
+    });
     head
 }
 
 fn encode(head: &Head) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (index, copies) in head.copies.iter().enumerate() {
-        let entry = head.entries.get(index);
+    for (entry, copies) in head.iter() {
         write_unsigned(entry.len() as u128, &mut bytes);
         bytes.extend_from_slice(entry);
-        write_signed(i128::from(*copies), &mut bytes);
+        write_signed(copies.into(), &mut bytes);
     }
     bytes
 }
@@ -359,10 +345,7 @@ pub(super) fn decode(mut bytes: &[u8]) -> Result<Head> {
         let length = usize::try_from(read_unsigned(&mut bytes)?).map_err(|_| truncated())?;
         let (entry, rest) = bytes.split_at_checked(length).ok_or_else(truncated)?;
         bytes = rest;
-        let copies = read_integer(&mut bytes)?;
-        head.entries.push(entry, &[]);
-        head.copies.push(copies);
-        head.total += copies.max(0) as u64;
+        head.push(entry, read_integer(&mut bytes)?);
     }
     Ok(head)
 }

@@ -173,10 +173,9 @@ impl TopSpec {
     /// How the heads of groups are kept, if they alone are: what falls behind the head of append-only
     /// input never comes back. `None`: all rows are kept.
     pub fn heads_form(&self) -> Option<HeadForm> {
-        let fetch = self.fetch.filter(|_| self.append_only_input)?;
+        let copies_max = self.copies_max().filter(|_| self.append_only_input)?;
         // A rank has no bound on the rows that share it.
         let counts_copies = matches!(self.numbering, Numbering::Rows | Numbering::RowNumber);
-        let copies_max = self.skip.saturating_add(fetch);
         Some(match counts_copies && copies_max <= COPIES_PER_VALUE_MAX {
             true => HeadForm::Value,
             false => HeadForm::Entries,
