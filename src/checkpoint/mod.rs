@@ -101,6 +101,10 @@ pub struct CommitEntry {
     /// The pipeline's watermark that this batch applied.
     #[serde(default)]
     pub watermark: Option<i64>,
+    /// The batch has closed what a watermark closes that its own rows made; the next batch applies
+    /// at least this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_until: Option<i64>,
     /// The watermarks of views that are behind it after this batch.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub view_watermarks: BTreeMap<String, Option<i64>>,

@@ -70,6 +70,7 @@ pub(super) fn commit_of(entry: &OffsetEntry) -> CommitEntry {
         batch_id: entry.batch_id,
         next_watermarks_us: BTreeMap::from([("s".into(), entry.batch_at_us)]),
         watermark: Some(entry.batch_at_us),
+        closed_until: Some(entry.batch_at_us + 1),
         view_watermarks: BTreeMap::from([("behind".into(), None)]),
         event_time_max_us: BTreeMap::new(),
         initial_offsets: BTreeMap::new(),

@@ -36,6 +36,8 @@ pub struct SettledRows {
     keys: ByteRows,
     old: Vec<i64>,
     new: Vec<i64>,
+    /// Whether each is of this batch only; none at all where all of them stay.
+    passing: Vec<bool>,
 }
 
 impl SettledRows {
@@ -125,6 +127,8 @@ pub struct Bag {
     count: RowCount,
     pending: ByteRows,
     pending_weights: Vec<i64>,
+    /// Whether what was added is of this batch only; empty where all of it stays.
+    pending_passing: Vec<bool>,
     settled: Arc<SettledRows>,
     /// See [`Self::read_due`].
     due_until: Vec<u8>,
@@ -138,6 +142,7 @@ impl Bag {
             count: RowCount::new(name),
             pending: ByteRows::default(),
             pending_weights: Vec::new(),
+            pending_passing: Vec::new(),
             settled: Arc::default(),
             due_until: Vec::new(),
         }
@@ -168,17 +173,54 @@ impl Bag {
         self.pending.is_empty()
     }
 
+    /// What was added since the last settling, in that order: keys with their rows, and weights.
+    pub fn pending(&self) -> impl ExactSizeIterator<Item = (&[u8], i64)> {
+        let rows = (0..self.pending.len()).map(|index| self.pending.get(index));
+        rows.zip(self.pending_weights.iter().copied())
+    }
+
+    /// Says of all that was added, in that order, whether [`Self::let_go_of_passing`] is to let go
+    /// of it; the same of equal rows.
+    pub fn set_passing(&mut self, passing: Vec<bool>) {
+        debug_assert_eq!(passing.len(), self.pending.len(), "a word for each");
+        self.pending_passing = passing;
+    }
+
+    /// Of the settled rows, those that are of this batch only are not kept. Tells of each, with
+    /// its weight as settled.
+    pub fn let_go_of_passing(&mut self, mut goes: impl FnMut(&[u8], i64)) {
+        if self.settled.passing.is_empty() {
+            return;
+        }
+        let settled = std::mem::take(&mut self.settled);
+        let mut kept = SettledRows::default();
+        for (index, passes) in settled.passing.iter().enumerate() {
+            let (key, old) = (settled.key(index), settled.old_weight(index));
+            if !passes {
+                kept.push(key, old, settled.new_weight(index));
+                continue;
+            }
+            goes(key, settled.new_weight(index));
+            if old != 0 {
+                kept.push(key, old, 0);
+            }
+        }
+        self.settled = Arc::new(kept);
+    }
+
     /// Sums up all that was added in this batch and reads the old weight of each changed key.
     /// Once per batch.
     pub fn settle(&mut self, snapshot: &StateSnapshot) -> Result<Arc<SettledRows>> {
         assert!(self.settled.is_empty(), "a bag settles once per batch");
         let pending = std::mem::take(&mut self.pending);
         let weights = std::mem::take(&mut self.pending_weights);
+        let passing = std::mem::take(&mut self.pending_passing);
         let mut settled = SettledRows::default();
         let order = pending.sorted_indices();
         let mut position = 0;
         while position < order.len() {
-            let key = pending.get(order[position] as usize);
+            let first = order[position] as usize;
+            let key = pending.get(first);
             let mut delta: i64 = 0;
             while position < order.len() && pending.get(order[position] as usize) == key {
                 delta = delta
@@ -189,6 +231,7 @@ impl Bag {
             if delta != 0 {
                 settled.keys.push(key, &[]);
                 settled.new.push(delta);
+                settled.passing.extend(passing.get(first));
             }
         }
         settled.old = self.weights_of(snapshot, &settled.keys)?;
@@ -204,9 +247,12 @@ impl Bag {
         assert!(self.settled.is_empty(), "a bag settles once per batch");
         let pending = std::mem::take(&mut self.pending);
         let weights = std::mem::take(&mut self.pending_weights);
+        let passing = std::mem::take(&mut self.pending_passing);
         let mut settled = SettledRows::default();
         for index in pending.sorted_indices() {
-            settled.push(pending.get(index as usize), 0, weights[index as usize]);
+            let index = index as usize;
+            settled.push(pending.get(index), 0, weights[index]);
+            settled.passing.extend(passing.get(index));
         }
         if cfg!(debug_assertions) {
             let count = settled.len();
@@ -365,6 +411,7 @@ impl Bag {
     pub fn reset(&mut self) {
         self.pending = ByteRows::default();
         self.pending_weights = Vec::new();
+        self.pending_passing = Vec::new();
         self.settled = Arc::default();
         self.due_until = Vec::new();
         self.count.reset();
@@ -620,6 +667,7 @@ mod tests {
             keys,
             old: vec![0; count],
             new: vec![1; count],
+            passing: Vec::new(),
         };
         assert_eq!(settled.range_of(&[1]), 0..2);
         assert_eq!(settled.range_of(&[2]), 2..4);

@@ -324,6 +324,7 @@ impl Dataflow {
         };
         let without_watermark = BatchContext {
             watermark: None,
+            next_watermark: None,
             ..context.clone()
         };
         for index in 0..self.views.len() {

@@ -216,6 +216,7 @@ fn incremental(
             batch_id,
             snapshot: store.snapshot(),
             watermark: None,
+            next_watermark: None,
             now_us: 0,
             budget: Arc::clone(&budget),
         };

@@ -29,6 +29,9 @@ pub struct BatchContext {
     /// Event time (microseconds, or the generator's integer unit) at or below which a window is
     /// closed; `None`: no watermark, or a back-fill, which drops nothing.
     pub watermark: Option<i64>,
+    /// What the next batch applies at least, known once all rows of this one are in: what it closes
+    /// is of no use to any later batch. `None`: not known, or nothing may be let go of.
+    pub next_watermark: Option<i64>,
     /// Wall time of the batch from the offset log, microseconds since the epoch.
     pub now_us: i64,
     /// Shared budget, for what an operator keeps resident.

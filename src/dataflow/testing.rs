@@ -86,6 +86,8 @@ pub struct Harness {
     last_run: Arc<Run>,
     /// Watermark of the next batches.
     pub watermark: Option<i64>,
+    /// What the batch after the next one applies at least.
+    pub next_watermark: Option<i64>,
     /// Time of the next batches, microseconds since the epoch.
     pub now_us: i64,
     /// What failing rows meet, in views planned from now on and in all batches.
@@ -142,6 +144,7 @@ impl Harness {
             batch_id: 0,
             last_run: Arc::default(),
             watermark: None,
+            next_watermark: None,
             now_us: 0,
             on_row_error: OnRowError::default(),
         }
@@ -253,6 +256,7 @@ impl Harness {
             batch_id: self.batch_id,
             snapshot: self.store.snapshot(),
             watermark: self.watermark,
+            next_watermark: self.next_watermark,
             now_us: self.now_us,
             budget: self.budget.clone(),
         }

@@ -389,6 +389,114 @@ fn joins_within_a_time_free_their_state() {
 }
 
 #[test]
+fn what_the_next_watermark_closes_is_answered_for_and_not_kept() {
+    for seed in 0..6 {
+        let mut harness = harness();
+        for (index, sql) in [
+            "SELECT window_end, k, count(*) AS n, min(tick) AS a, count(DISTINCT tick) AS b, array_length(array_agg(tick)) AS c \
+             FROM TUMBLE(i, tick, 5) GROUP BY 1, 2",
+            "SELECT DISTINCT window_start, k FROM HOP(i, tick, 3, 6)",
+            "SELECT i.k, i.tick AS a, j.tick AS b FROM i JOIN j ON i.k = j.k AND j.tick BETWEEN i.tick AND i.tick + 4",
+            "SELECT i.k, i.tick AS a, j.tick AS b FROM i LEFT JOIN j \
+             ON i.k = j.k AND i.tick - 2 <= j.tick AND i.tick + 1 >= j.tick",
+            "SELECT i.k, i.tick AS a, j.k AS l, j.tick AS b FROM i FULL JOIN j ON i.k = j.k AND i.tick = j.tick",
+            "SELECT i.k, i.tick FROM i WHERE NOT EXISTS \
+             (SELECT 1 FROM j WHERE j.k = i.k AND j.tick >= i.tick - 3 AND j.tick < i.tick)",
+            "SELECT a.k, a.n, b.n AS m FROM (SELECT window_end, k, count(*) AS n FROM TUMBLE(i, tick, 5) GROUP BY 1, 2) a \
+             JOIN (SELECT window_end, k, count(*) AS n FROM TUMBLE(j, tick, 5) GROUP BY 1, 2) b \
+             ON a.window_end = b.window_end AND a.k = b.k",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            harness.view(&format!("view_{index}"), sql);
+        }
+        let mut random = Random::new(seed);
+        let (mut watermark, mut rows_most) = (0, 0);
+        for batch in 0..24 {
+            let mut changes = Vec::new();
+            for relation in ["i", "j"] {
+                let row = |random: &mut Random| {
+                    let tick = watermark + 1 + random.below(14) as i64;
+                    (random.below(2) as i64, Some(tick))
+                };
+                let rows =
+                    (0..random.below(9)).map(|_| (row(&mut random), 1 + random.below(2) as i64));
+                changes.push((relation, change(&rows.collect::<Vec<_>>())));
+            }
+            let next = watermark + random.below(16) as i64;
+            harness.next_watermark = Some(next);
+            harness.batch(changes);
+            harness.check();
+            let statistics = harness.dataflow.statistics();
+            rows_most = statistics
+                .iter()
+                .map(|(_, _, _, n)| n.state_rows)
+                .max()
+                .max(Some(rows_most))
+                .unwrap();
+            watermark = next;
+            harness.watermark = Some(watermark);
+            if batch == 11 {
+                harness.restart();
+            }
+        }
+        assert!(rows_most > 0, "some rows wait for later batches");
+        // Nothing is left that no later row can touch.
+        harness.watermark = Some(watermark + 100);
+        harness.batch(vec![("i", change(&[((1, Some(watermark + 200)), 1)]))]);
+        for (view, _, what, numbers) in harness.dataflow.statistics() {
+            if matches!(what.kind, "aggregate" | "join") {
+                assert!(
+                    numbers.state_rows <= 4,
+                    "{view}, {}: {}",
+                    what.kind,
+                    numbers.state_rows
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_comes_and_is_closed_in_one_batch_is_never_written() {
+    let mut harness = harness();
+    for (name, sql) in [
+        (
+            "n",
+            "SELECT window_end, k, count(DISTINCT tick) AS n FROM TUMBLE(i, tick, 10) GROUP BY 1, 2",
+        ),
+        (
+            "both",
+            "SELECT i.k, i.tick FROM i JOIN j ON i.k = j.k AND i.tick = j.tick",
+        ),
+    ] {
+        harness.view(name, sql);
+    }
+    let rows = change(&[((1, Some(3)), 1), ((2, Some(14)), 1), ((2, Some(33)), 1)]);
+    harness.next_watermark = Some(25);
+    harness.batch(vec![("i", rows.clone()), ("j", rows)]);
+    assert_eq!(
+        numbers(&harness, "n"),
+        vec![vec![10, 1, 1], vec![20, 2, 1], vec![40, 2, 1]]
+    );
+    assert_eq!(
+        numbers(&harness, "both"),
+        vec![vec![1, 3], vec![2, 14], vec![2, 33]]
+    );
+    for (view, _, what, numbers) in harness.dataflow.statistics() {
+        let expected = match what.kind {
+            "aggregate" => 1,
+            // A row of either side, and when it is due.
+            "join" => 2,
+            _ => continue,
+        };
+        assert_eq!(numbers.state_rows, expected, "{view}");
+        assert_eq!(numbers.state_rows_removed, 0, "{view}");
+    }
+}
+
+#[test]
 fn rows_behind_the_watermark_are_left_out_of_a_join_and_counted() {
     let mut harness = harness();
     harness.view(

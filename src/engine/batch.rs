@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::decide;
-use super::feeding::{Feed, Feeding, Intake, work};
+use super::feeding::{BatchEnd, Feed, Feeding, Intake, work};
 use super::filling::waits_for_whole;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
 use super::pipeline::{Pipeline, ViewEntry};
@@ -254,6 +254,7 @@ impl Pipeline {
             batch_id: entry.batch_id,
             snapshot: opened.state.snapshot(),
             watermark: entry.watermark,
+            next_watermark: None,
             now_us: entry.batch_at_us,
             budget: Arc::clone(&self.parts.budget),
         };
@@ -270,11 +271,20 @@ impl Pipeline {
             intake: Intake::default(),
         };
         let read = feeding.all(entry, step, &mut filling, watch).await;
-        let Feeding { sender, intake, .. } = feeding;
+        let Feeding {
+            sender, mut intake, ..
+        } = feeding;
         self.beat(Doing::Computing);
         // Dropping the sender without the end mark makes the worker give the batch up.
         if let Ok(is_partial) = read {
-            sender.send(Feed::End(is_partial)).await.ok();
+            let end = if is_partial {
+                BatchEnd::Partial
+            } else {
+                let opened = self.opened.as_ref().expect("a running pipeline is open");
+                intake.closed_until = opened.watermark_after(entry, &intake, &self.settings);
+                BatchEnd::Whole(intake.closed_until)
+            };
+            sender.send(Feed::End(end)).await.ok();
         }
         drop(sender);
         let (dataflow, result) = worker

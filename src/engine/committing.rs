@@ -223,13 +223,7 @@ impl Pipeline {
 
     fn commit_entry(&self, entry: &OffsetEntry, intake: &Intake, is_partial: bool) -> CommitEntry {
         let opened = self.opened.as_ref().expect("a running pipeline is open");
-        let mut event_time_max = opened.event_time_max.clone();
-        for (relation, counts) in &intake.per_relation {
-            if let Some(time) = counts.event_time_max {
-                let known = event_time_max.entry(relation.clone()).or_insert(time);
-                *known = (*known).max(time);
-            }
-        }
+        let event_time_max = opened.event_times_after(intake);
         let mut view_watermarks = entry.view_watermarks.clone();
         if !is_partial && entry.watermark.is_some() {
             // What they were filled with was not late, nor are the rows that follow it.
@@ -240,6 +234,7 @@ impl Pipeline {
             batch_id: entry.batch_id,
             next_watermarks_us: opened.watermarks_of(&event_time_max),
             watermark: entry.watermark,
+            closed_until: intake.closed_until,
             view_watermarks,
             event_time_max_us: event_time_max,
             source_offsets: opened.positions_after(entry),

@@ -28,13 +28,25 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) enum Feed {
     Push(String, ChangeBatch),
     Fill(String, String, ChangeBatch),
-    /// That was all; true: of the views without state more is to come.
-    End(bool),
+    /// That was all.
+    End(BatchEnd),
+}
+
+/// What is known once all of a batch was read.
+pub(super) enum BatchEnd {
+    /// Of the views without state more is to come.
+    Partial,
+    /// The batch is whole; with the watermark that the next one applies at least.
+    Whole(Option<i64>),
 }
 
 /// Everything that was counted while a batch was read.
 #[derive(Default)]
 pub(super) struct Intake {
+    /// The state is closed up to here: see [`CommitEntry::closed_until`].
+    ///
+    /// [`CommitEntry::closed_until`]: crate::checkpoint::CommitEntry::closed_until
+    pub closed_until: Option<i64>,
     pub per_relation: BTreeMap<String, IntakeCounts>,
     pub fill_rows: BTreeMap<String, u64>,
     pub dead_letters: u64,
@@ -60,6 +72,7 @@ pub(super) fn work(
 ) -> (Dataflow, Result<BatchResult>) {
     let fill_context = BatchContext {
         watermark: None,
+        next_watermark: None,
         ..context.clone()
     };
     let mut outcome = Err(Error::with_kind(
@@ -74,12 +87,15 @@ pub(super) fn work(
                 dataflow.push_to(&view, &relation, change, &fill_context)
             }
             // No window closes before all of its rows have come.
-            Feed::End(true) => {
+            Feed::End(BatchEnd::Partial) => {
                 outcome = dataflow.finish_part(&fill_context);
                 break;
             }
-            Feed::End(false) => {
-                outcome = dataflow.finish(context);
+            Feed::End(BatchEnd::Whole(next_watermark)) => {
+                outcome = dataflow.finish(&BatchContext {
+                    next_watermark,
+                    ..context.clone()
+                });
                 break;
             }
         };

@@ -65,6 +65,8 @@ pub(super) struct Opened {
     pub newest_commit: Option<u64>,
     /// Watermark that the last batch applied.
     pub watermark: Option<i64>,
+    /// What the last batch has closed already of what the next watermark closes.
+    pub closed_until: Option<i64>,
     /// Of the views that are behind it.
     pub view_watermarks: BTreeMap<String, Option<i64>>,
     pub event_time_max: BTreeMap<String, i64>,
@@ -128,6 +130,7 @@ impl Opened {
         self.replay.pop_front();
         self.newest_commit = self.newest_commit.max(Some(commit.batch_id));
         self.watermark = entry.watermark;
+        self.closed_until = commit.closed_until;
         self.view_watermarks.clone_from(&commit.view_watermarks);
         self.event_time_max = commit.event_time_max_us.clone();
         self.may_close_at_same_watermark = !self.unfilled.is_empty();
@@ -235,6 +238,7 @@ impl Pipeline {
             replay: resume.replay.into(),
             newest_commit: resume.newest_commit,
             watermark: last.as_ref().and_then(|c| c.watermark),
+            closed_until: last.as_ref().and_then(|c| c.closed_until),
             view_watermarks: last
                 .as_ref()
                 .map(|c| c.view_watermarks.clone())

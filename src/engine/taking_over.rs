@@ -222,6 +222,7 @@ impl CommitEntry {
             batch_id,
             next_watermarks_us: BTreeMap::new(),
             watermark: None,
+            closed_until: None,
             view_watermarks: BTreeMap::new(),
             event_time_max_us: BTreeMap::new(),
             source_offsets: BTreeMap::new(),
@@ -238,13 +239,15 @@ impl CommitEntry {
     fn and(&self, other: &Self, batch_id: u64) -> Self {
         let mut both = self.clone();
         both.batch_id = batch_id;
-        both.watermark = self.watermark.max(other.watermark);
+        let closed = |commit: &Self| commit.watermark.max(commit.closed_until);
+        both.watermark = closed(self).max(closed(other));
+        both.closed_until = both.watermark;
         both.view_watermarks.extend(other.view_watermarks.clone());
         for behind in [self, other] {
-            if behind.watermark < both.watermark {
+            if closed(behind) < both.watermark {
                 for view in behind.views.keys() {
                     let known = both.view_watermarks.entry(view.clone());
-                    known.or_insert(behind.watermark);
+                    known.or_insert(closed(behind));
                 }
             }
         }

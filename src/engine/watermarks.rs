@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::decide::{self, ViewWatermark, WatermarkInput};
+use super::feeding::Intake;
 use super::intake::SourceSlot;
 use super::opening::Opened;
 use super::pipeline::ViewEntry;
 use super::settings::PipelineSettings;
+use crate::checkpoint::OffsetEntry;
 
 impl Opened {
     /// Each watermarked input's own watermark at these event times.
@@ -69,7 +71,45 @@ impl Opened {
     /// The watermark that a batch planned now applies.
     pub(super) fn next_watermark(&self, settings: &PipelineSettings, now_us: i64) -> Option<i64> {
         let inputs = self.watermark_inputs(settings, now_us, |_| true);
-        decide::next_watermark(self.watermark, &inputs, settings.watermark_policy)
+        let current = self.watermark.max(self.closed_until);
+        decide::next_watermark(current, &inputs, settings.watermark_policy)
+    }
+
+    /// The watermark that the batch after `entry` applies at least, now that all rows of `entry` are
+    /// in: what an input that falls idle in between might add is left out. One that was planned
+    /// before the batch runs again applies what it was planned with.
+    pub(super) fn watermark_after(
+        &self,
+        entry: &OffsetEntry,
+        intake: &Intake,
+        settings: &PipelineSettings,
+    ) -> Option<i64> {
+        let next_id = entry.batch_id + 1;
+        if let Some(next) = self.replay.iter().find(|next| next.batch_id == next_id) {
+            return next.watermark;
+        }
+        let event_time_max = self.event_times_after(intake);
+        let watermarked = self.slots.iter().filter_map(|slot| {
+            Some(WatermarkInput {
+                event_time_max: event_time_max.get(&slot.relation).copied(),
+                delay: slot.watermark.as_ref()?.delay_us,
+                idle: false,
+            })
+        });
+        let inputs: Vec<WatermarkInput> = watermarked.collect();
+        decide::next_watermark(entry.watermark, &inputs, settings.watermark_policy)
+    }
+
+    /// The largest event time of each input with a batch's rows.
+    pub(super) fn event_times_after(&self, intake: &Intake) -> BTreeMap<String, i64> {
+        let mut event_time_max = self.event_time_max.clone();
+        for (relation, counts) in &intake.per_relation {
+            if let Some(time) = counts.event_time_max {
+                let known = event_time_max.entry(relation.clone()).or_insert(time);
+                *known = (*known).max(time);
+            }
+        }
+        event_time_max
     }
 
     /// What is known of inputs that have a watermark.

@@ -216,6 +216,7 @@ async fn commit(checkpoint: &Checkpoint, batch_id: u64, run: &Run) -> Result<()>
         batch_id,
         next_watermarks_us: BTreeMap::new(),
         watermark: None,
+        closed_until: None,
         view_watermarks: BTreeMap::new(),
         event_time_max_us: BTreeMap::new(),
         source_offsets: ends.collect(),

@@ -32,6 +32,7 @@ fn commit(batch_id: u64, state: Option<u64>) -> Fact<CommitFile> {
             batch_id,
             next_watermarks_us: BTreeMap::new(),
             watermark: None,
+            closed_until: None,
             view_watermarks: BTreeMap::new(),
             initial_offsets: BTreeMap::new(),
             sinks: Default::default(),

@@ -219,6 +219,7 @@ pub fn commit_entry(survey: &Survey, batch_id: u64, epoch: u64) -> Result<Commit
             batch_id,
             next_watermarks_us,
             watermark: this.watermark,
+            closed_until: planned(survey, batch_id + 1).and_then(|next| next.watermark),
             view_watermarks: this.view_watermarks.clone(),
             event_time_max_us,
             source_offsets,

@@ -12,6 +12,7 @@ use datafusion::arrow::compute::{concat, take};
 use super::columns::StateColumn;
 use super::keys::binary_from;
 use super::plan::{MultisetKind, MultisetPlan};
+use super::shared::Ends;
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
 use crate::error::{Error, Result};
@@ -45,10 +46,12 @@ pub struct TouchedGroups<'a> {
     pub keys: &'a BinaryArray,
     /// Group by rank.
     pub groups: &'a [u32],
+    /// Which of them need no rows after the batch.
+    pub ends: &'a Ends,
 }
 
 /// Applies a batch's deltas (their `group` being the rank): writes weights, updates the column.
-/// Returns by how many the table's rows grew.
+/// Returns by how many the table's rows grew. Nothing is written of groups that the batch closes.
 pub fn apply(
     plan: &MultisetPlan,
     mut deltas: Vec<Delta>,
@@ -75,6 +78,9 @@ pub fn apply(
     read_weights(plan, &keys, &mut changed, snapshot)?;
     let mut growth = 0;
     for (change, key) in changed.iter().zip(&keys) {
+        if touched.ends.is_closing(change.rank as usize) {
+            continue;
+        }
         match change.after {
             0 => entries.delete(key),
             after => {

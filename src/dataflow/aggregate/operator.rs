@@ -461,9 +461,8 @@ impl Operator for AggregateOperator {
         let closing = self.closing(context)?;
         let whole = self.is_better_whole();
         let shared = &self.shared;
-        let finish = |shard: &mut Shard| {
-            shard.finish(shared, &context.snapshot, store, closing.as_ref(), whole)
-        };
+        let finish =
+            |shard: &mut Shard| shard.finish(shared, context, store, closing.as_ref(), whole);
         let work =
             self.statistics.input_rows as usize + closing.as_ref().map_or(0, |c| c.stored.len());
         let outputs: Result<Vec<ShardOutput>> = if work < PARALLEL_ROWS_MIN {

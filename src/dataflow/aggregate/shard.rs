@@ -22,10 +22,11 @@ use super::input::BatchInput;
 use super::keys::{BatchKeys, GroupKeys, to_integers};
 use super::multiset::{self, Delta, TouchedGroups};
 use super::output::{self, GroupState};
-use super::shared::{Closing, ShardOutput, Shared};
+use super::shared::{Closing, Ends, ShardOutput, Shared};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
+use crate::dataflow::operator::BatchContext;
 use crate::error::{Error, Result};
 use crate::state::{EntryKind, StateSnapshot};
 
@@ -234,7 +235,7 @@ impl Shard {
     pub fn finish(
         &mut self,
         shared: &Shared,
-        snapshot: &StateSnapshot,
+        context: &BatchContext,
         store: Option<&StateSnapshot>,
         closing: Option<&Closing>,
         whole: bool,
@@ -244,10 +245,10 @@ impl Shard {
             ..ShardOutput::default()
         };
         if whole || !self.touched.is_empty() {
-            self.finish_groups(shared, snapshot, whole, &mut result)?;
+            self.finish_groups(shared, context, whole, &mut result)?;
         }
         if let Some(closing) = closing {
-            self.close(shared, snapshot, store, closing, &mut result)?;
+            self.close(shared, &context.snapshot, store, closing, &mut result)?;
         }
         Ok(result)
     }
@@ -255,7 +256,7 @@ impl Shard {
     fn finish_groups(
         &mut self,
         shared: &Shared,
-        snapshot: &StateSnapshot,
+        context: &BatchContext,
         whole: bool,
         result: &mut ShardOutput,
     ) -> Result<()> {
@@ -271,12 +272,15 @@ impl Shard {
             let is_touched = |&(_, slot): &(u32, u32)| slot != UNTOUCHED;
             let all = groups.iter().copied().zip(slots.iter().copied());
             let (touched, touched_slots): (Vec<u32>, Vec<u32>) = all.filter(is_touched).unzip();
-            self.show(shared, &touched_slots, &touched, result)?;
-            self.write_groups(shared, None, &slots, &groups, true, result);
+            let columns = self.columns_of(shared, &touched)?;
+            self.show(shared, &columns, &touched_slots, &touched, result)?;
+            self.write_groups(shared, &Ends::default(), &slots, &groups, true, result);
         } else {
-            self.apply_multisets(shared, snapshot, &slots, &groups, result)?;
-            let ends = self.show(shared, &slots, &groups, result)?;
-            self.write_groups(shared, ends, &slots, &groups, false, result);
+            let columns = self.columns_of(shared, &groups)?;
+            let ends = shared.ends(&columns, context.next_watermark)?;
+            self.apply_multisets(shared, &context.snapshot, &ends, &slots, &groups, result)?;
+            self.show(shared, &columns, &slots, &groups, result)?;
+            self.write_groups(shared, &ends, &slots, &groups, false, result);
         }
         if !shared.is_quiet() {
             result.unmade_rows = 0;
@@ -284,20 +288,23 @@ impl Shard {
         Ok(())
     }
 
-    /// Emits the changes of touched groups, or looks whether they could be emitted. Returns when
-    /// each group closes, if a watermark closes groups.
+    /// The group columns of touched groups, where anything is to be made of them.
+    fn columns_of(&self, shared: &Shared, groups: &[u32]) -> Result<Vec<ArrayRef>> {
+        if shared.is_quiet() && shared.event_time.is_none() {
+            return Ok(Vec::new());
+        }
+        self.keys.columns(groups.iter().copied(), &shared.format)
+    }
+
+    /// Emits the changes of touched groups, or looks whether they could be emitted.
     fn show(
         &self,
         shared: &Shared,
+        columns: &[ArrayRef],
         slots: &[u32],
         groups: &[u32],
         result: &mut ShardOutput,
-    ) -> Result<Option<Int64Array>> {
-        let columns = if shared.is_quiet() && shared.event_time.is_none() {
-            Vec::new()
-        } else {
-            self.keys.columns(groups.iter().copied(), &shared.format)?
-        };
+    ) -> Result<()> {
         if shared.is_quiet() {
             let state = GroupState {
                 rows: &self.rows,
@@ -306,12 +313,9 @@ impl Shard {
             let failed = output::check(&shared.plan.outputs, state, groups)?;
             result.fail(shared, failed)?;
         } else if !shared.emit_on_close {
-            self.emit_changes(shared, &columns, slots, groups, result)?;
+            self.emit_changes(shared, columns, slots, groups, result)?;
         }
-        match &shared.event_time {
-            Some(event_time) => event_time.ends(&columns[event_time.group_index]).map(Some),
-            None => Ok(None),
-        }
+        Ok(())
     }
 
     /// The touched groups by key, or `all`. Groups are numbered by key up to `sorted`, so that a
@@ -337,6 +341,7 @@ impl Shard {
         &mut self,
         shared: &Shared,
         snapshot: &StateSnapshot,
+        ends: &Ends,
         slots: &[u32],
         groups: &[u32],
         result: &mut ShardOutput,
@@ -347,6 +352,7 @@ impl Shard {
         let touched = TouchedGroups {
             keys: &self.keys.encode(groups.iter().copied(), &shared.format),
             groups,
+            ends,
         };
         let mut ranks = vec![0u32; slots.len()];
         for (rank, &slot) in slots.iter().enumerate() {
@@ -363,6 +369,14 @@ impl Shard {
                 multiset::apply(plan, deltas, &touched, column, snapshot, &mut entries)
                     .map_err(|error| error.context(format!("aggregate \"{}\"", shared.name)))?;
             result.multisets[index].push(entries);
+            let mut closed = Entries::default();
+            for (rank, &group) in groups.iter().enumerate() {
+                if ends.is_closing(rank) && self.present[group as usize] {
+                    let key = touched.keys.value(rank);
+                    result.growth -= multiset::delete_group(plan, key, snapshot, &mut closed)?;
+                }
+            }
+            result.multisets[index].push(closed);
             if let Some(empty) = multiset::empty_result(plan)? {
                 let values = column.bytes_mut();
                 for &group in groups {
@@ -421,7 +435,7 @@ impl Shard {
     fn write_groups(
         &mut self,
         shared: &Shared,
-        ends: Option<Int64Array>,
+        ends: &Ends,
         slots: &[u32],
         groups: &[u32],
         whole: bool,
@@ -438,8 +452,9 @@ impl Shard {
                 result.unmade_rows += u64::from(was) + u64::from(is);
             }
             let write_key = |out: &mut Vec<u8>| self.keys.write(group, &shared.format, out);
+            let stays = is && !ends.is_closing(rank);
             // What is whole has the groups that are as they were too, touched or not.
-            if is && (is_changed || whole) {
+            if stays && (is_changed || whole) {
                 result.as_before_rows += u64::from(!is_changed);
                 let kind = EntryKind::of_value(was);
                 entries.put_with(kind, write_key, |value| {
@@ -448,22 +463,21 @@ impl Shard {
                         .iter()
                         .for_each(|column| column.encode(index, value));
                 });
-            } else if was && !is {
+            } else if was && !stays {
                 entries.delete_with(write_key);
             }
-            if let Some(ends) = &ends
-                && was != is
-                && ends.is_valid(rank)
+            if was != stays
+                && let Some(end) = ends.get(rank)
             {
                 let mut key = Vec::new();
                 self.keys.write(group, &shared.format, &mut key);
-                result.ends.insert((ends.value(rank), key, is));
+                result.ends.insert((end, key, stays));
             }
-            if !is {
+            if !stays {
                 self.forget_state(shared, index);
             }
-            self.present[index] = is;
-            result.growth += i64::from(is) - i64::from(was);
+            self.present[index] = stays;
+            result.growth += i64::from(stays) - i64::from(was);
         }
         result.groups.push(entries);
     }

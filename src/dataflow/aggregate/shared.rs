@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use datafusion::arrow::array::{Array, ArrayRef, Int64Array};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 
@@ -73,6 +74,29 @@ pub struct ShardOutput {
     pub failed: (u64, Option<Error>),
 }
 
+/// When groups close, by rank; nothing is known of groups that no watermark closes.
+#[derive(Debug, Default)]
+pub struct Ends {
+    /// When each group closes; null: never.
+    pub times: Option<Int64Array>,
+    /// What ends at or before this is shown by this batch and need not be kept for the next.
+    pub closed_until: Option<i64>,
+}
+
+impl Ends {
+    /// A group that appears is to be closed at this time.
+    pub fn get(&self, rank: usize) -> Option<i64> {
+        let times = self.times.as_ref()?;
+        times.is_valid(rank).then(|| times.value(rank))
+    }
+
+    /// The next batch would close the group, and no row can come to it any more.
+    pub fn is_closing(&self, rank: usize) -> bool {
+        self.closed_until
+            .is_some_and(|until| self.get(rank).is_some_and(|end| end <= until))
+    }
+}
+
 impl ShardOutput {
     /// Counts the groups whose result cannot be computed; an error where they must not be.
     pub fn fail(&mut self, shared: &Shared, failed: FailedGroups) -> Result<()> {
@@ -96,6 +120,18 @@ impl Shared {
     /// The state before a batch is needed: for the changes, or to know a group that is as it was.
     pub fn keeps_old(&self) -> bool {
         !(self.is_quiet() && self.append_only_input)
+    }
+
+    /// When groups of these key columns close. What is shown only when its window has closed waits
+    /// for the batch that applies the watermark.
+    pub fn ends(&self, columns: &[ArrayRef], next_watermark: Option<i64>) -> Result<Ends> {
+        let Some(event_time) = &self.event_time else {
+            return Ok(Ends::default());
+        };
+        Ok(Ends {
+            times: Some(event_time.ends(&columns[event_time.group_index])?),
+            closed_until: next_watermark.filter(|_| !self.emit_on_close),
+        })
     }
 
     /// The groups that are shown: those whose result cannot be computed only with NULL for it.

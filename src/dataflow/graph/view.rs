@@ -188,6 +188,7 @@ impl View {
         match self.own_watermark {
             Some(watermark) if !self.is_filled => Cow::Owned(BatchContext {
                 watermark,
+                next_watermark: None,
                 ..context.clone()
             }),
             _ => Cow::Borrowed(context),

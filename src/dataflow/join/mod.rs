@@ -154,6 +154,8 @@ struct Side {
     matches: Option<Bag>,
     /// time, key and row -> weight: rows by when they are due to be freed.
     dues: Option<Bag>,
+    /// Event times of what was added to `rows` in this batch, where `dues` are kept.
+    times: Vec<Option<i64>>,
 }
 
 impl Side {
@@ -217,6 +219,7 @@ impl Join {
                 dues: spec
                     .times
                     .and_then(|times| times[index].free_after.map(|_| bag("/dues"))),
+                times: Vec::new(),
             })
         };
         Ok(Self {
@@ -295,7 +298,10 @@ impl Operator for Join {
                 kept.extend_from_slice(&numbers.next(&context.snapshot)?);
             }
             side.rows.add(&key, &kept, weight);
-            side.note_time(times.as_ref(), index, weight, (&key, &kept));
+            if let (Some(_), Some(times)) = (&side.dues, &times) {
+                side.times
+                    .push(times.is_valid(index).then(|| times.value(index)));
+            }
             if let Some(totals) = &mut side.totals {
                 totals.add(&key, &[], weight);
             }
@@ -309,6 +315,7 @@ impl Operator for Join {
 
     fn finish(&mut self, context: &BatchContext, out: &mut Vec<ChangeBatch>) -> Result<()> {
         self.numbers.of(context);
+        self.note_dues(context);
         let [left, right] = &mut self.sides;
         let changed = [left.settle(context)?, right.settle(context)?];
         if self.emits_pairs || self.spec.condition.is_some() {
@@ -358,6 +365,7 @@ impl Operator for Join {
 
     fn reset(&mut self) {
         self.bags().for_each(Bag::reset);
+        self.sides.iter_mut().for_each(|side| side.times.clear());
         let numbers = self.sides.iter_mut().flat_map(|side| &mut side.numbers);
         numbers.for_each(RowNumbers::reset);
         self.errors().for_each(RowErrors::reset);

@@ -42,27 +42,71 @@ impl Side {
         Ok(column.as_primitive::<Int64Type>().clone())
     }
 
-    /// Remembers when a row is due.
-    pub(super) fn note_time(
-        &mut self,
-        times: Option<&Int64Array>,
-        index: usize,
-        weight: i64,
-        entry: (&[u8], &[u8]),
-    ) {
-        let (Some(dues), Some(times)) = (&mut self.dues, times) else {
-            return;
+    /// Remembers when the batch's rows are due. Those that the next batch would free are of this
+    /// batch only: they meet what is there, and are not kept.
+    fn note_dues(&mut self, free_after: i64, next_watermark: Option<i64>) {
+        let times = std::mem::take(&mut self.times);
+        let Some(dues) = &mut self.dues else { return };
+        let passes = |time: Option<i64>| {
+            let due = time.map(|time| time.saturating_add(free_after));
+            due.is_some_and(|due| next_watermark.is_some_and(|next| due <= next))
         };
-        // A row without a time passes no condition on it, but the condition need not be the only
-        // one under which it goes out: it stays.
-        if times.is_valid(index) {
-            let key = [&sortable_bytes(times.value(index))[..], entry.0].concat();
-            dues.add(&key, entry.1, weight);
+        let mut passing = Vec::new();
+        let mut passing_dues = Vec::new();
+        for ((entry, weight), time) in self.rows.pending().zip(times) {
+            let passes = passes(time);
+            passing.push(passes);
+            // A row without a time passes no condition on it, but the condition need not be the
+            // only one under which it goes out: it stays.
+            let Some(time) = time else { continue };
+            // One that may be there already has been noted; this is taken back.
+            if !(passes && self.are_new) {
+                dues.add(&sortable_bytes(time), entry, weight);
+                passing_dues.push(passes);
+            }
+        }
+        if passing.contains(&true) {
+            self.rows.set_passing(passing);
+            dues.set_passing(passing_dues);
+        }
+    }
+
+    /// Lets go of the rows that are of this batch only, with what was counted for them.
+    fn let_go_of_passing(&mut self, context: &BatchContext) -> Result<()> {
+        if let Some(dues) = &mut self.dues {
+            dues.let_go_of_passing(|_, _| ());
+        }
+        let is_counted = self.matches.is_some() || self.totals.is_some();
+        let mut entries = Vec::new();
+        self.rows.let_go_of_passing(|entry, weight| {
+            if is_counted {
+                entries.push((entry.to_vec(), weight));
+            }
+        });
+        if entries.is_empty() {
+            return Ok(());
+        }
+        if let Some(matches) = &mut self.matches {
+            forget(matches, &entries, context)?;
+        }
+        match &mut self.totals {
+            Some(totals) => lower(totals, &entries, context),
+            None => Ok(()),
         }
     }
 }
 
 impl Join {
+    /// Remembers when the batch's rows are due, before they are settled.
+    pub(super) fn note_dues(&mut self, context: &BatchContext) {
+        let Some(times) = self.spec.times else { return };
+        for (side, time) in self.sides.iter_mut().zip(times) {
+            if let Some(free_after) = time.free_after {
+                side.note_dues(free_after, context.next_watermark);
+            }
+        }
+    }
+
     /// The rows of a change that are in time; counts the others.
     pub(super) fn in_time(
         &mut self,
@@ -94,6 +138,9 @@ impl Join {
     /// Takes the rows that are due out of the settled state; nothing is emitted for them.
     pub(super) fn free(&mut self, context: &BatchContext) -> Result<()> {
         self.settle_dues(context)?;
+        for side in &mut self.sides {
+            side.let_go_of_passing(context)?;
+        }
         let (Some(times), Some(watermark)) = (self.spec.times, context.watermark) else {
             return Ok(());
         };

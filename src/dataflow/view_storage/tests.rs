@@ -76,6 +76,7 @@ impl Bench {
             batch_id: self.batch_id,
             snapshot: self.store.snapshot(),
             watermark: None,
+            next_watermark: None,
             now_us: 0,
             budget: Arc::clone(&self.budget),
         };

@@ -253,6 +253,8 @@ struct Bench {
     told_bytes: u64,
     /// What the last batch wrote.
     last_run: Arc<Run>,
+    /// What the batch after the next one applies at least.
+    next_watermark: Option<i64>,
     _dir: tempfile::TempDir,
 }
 
@@ -290,6 +292,7 @@ impl Bench {
             batch_id: 0,
             told_bytes: 0,
             last_run: Arc::default(),
+            next_watermark: None,
             _dir: dir,
         }
     }
@@ -299,6 +302,7 @@ impl Bench {
             batch_id: self.batch_id,
             snapshot: self.store.snapshot(),
             watermark,
+            next_watermark: self.next_watermark,
             now_us: 0,
             budget: Arc::clone(&self.budget),
         }
