@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::decide;
+use super::decide::{self, WaitingSource};
 use super::feeding::{BatchEnd, Feed, Feeding, Intake, work};
 use super::filling::waits_for_whole;
 use super::metrics::{BatchFigures, Stopwatch, ViewFigures};
@@ -177,7 +177,13 @@ impl Pipeline {
         let mut sources = BTreeMap::new();
         let written_bytes = opened.pace.written_bytes();
         let of_memory = decide::limits_of_memory(self.parts.budget.limit_bytes(), written_bytes);
-        for slot in &opened.slots {
+        let waiting = opened.slots.iter().map(|slot| WaitingSource {
+            watermarked: slot.watermark.is_some(),
+            rows: slot.backlog.rows,
+        });
+        let shares = decide::shares(&waiting.collect::<Vec<_>>());
+        let sources_count = opened.slots.len() as f64;
+        for (slot, share) in opened.slots.iter().zip(shares) {
             let latest = match &self.hold {
                 // What views without state are filled with stands still meanwhile.
                 _ if only_fills => None,
@@ -190,12 +196,14 @@ impl Pipeline {
                 continue;
             }
             let stricter = super::settings::stricter;
+            // Memory is as large for each of several sources.
+            let of_memory = decide::part_of(of_memory, share * sources_count);
             let limits = if opened.failed_on_row && !slot.source.is_append_only() {
                 of_memory
             } else {
                 let told = stricter(slot.limits, self.settings.limits);
-                let paced = stricter(told, opened.pace.limits(opened.slots.len() as u64));
-                stricter(paced, of_memory)
+                let paced = decide::part_of(opened.pace.limits(), share);
+                stricter(stricter(told, paced), of_memory)
             };
             let range = slot
                 .source

@@ -92,6 +92,44 @@ pub fn pace(cap: Option<u64>, took: u64, duration: Duration, target: Duration) -
     }
 }
 
+/// Facts about a source that a batch may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingSource {
+    /// A watermark follows its rows.
+    pub watermarked: bool,
+    /// Rows that wait, where the source can tell.
+    pub rows: Option<u64>,
+}
+
+/// The part of each source in what a batch may take. Those that a watermark follows share by what
+/// waits in them, so that they come to their ends, and on the way to about the same event times,
+/// together: what one is ahead of another waits in the state until the other has come. Where it is
+/// not known what waits, and for all other sources, the parts are equal.
+pub fn shares(sources: &[WaitingSource]) -> Vec<f64> {
+    let equal = 1.0 / sources.len().max(1) as f64;
+    let watermarked = sources.iter().filter(|source| source.watermarked);
+    let count = watermarked.clone().count();
+    let waiting: Option<u64> = watermarked.map(|source| source.rows).sum();
+    let Some(waiting) = waiting.filter(|&waiting| waiting > 0) else {
+        return vec![equal; sources.len()];
+    };
+    let share = |source: &WaitingSource| match source.rows {
+        Some(rows) if source.watermarked => rows as f64 / waiting as f64 * equal * count as f64,
+        _ => equal,
+    };
+    sources.iter().map(share).collect()
+}
+
+/// A source's part of what a batch may take of rows and bytes, and never nothing.
+pub fn part_of(whole: ReadLimits, share: f64) -> ReadLimits {
+    let part = |whole: u64| ((whole as f64 * share) as u64).max(1);
+    ReadLimits {
+        max_rows: whole.max_rows.map(part),
+        max_files: whole.max_files,
+        max_bytes: whole.max_bytes.map(part),
+    }
+}
+
 /// An error with what helps, where its origin could not know.
 pub fn with_advice(error: Error, pipeline: &str) -> Error {
     if error.hint_text().is_some() {
@@ -276,7 +314,7 @@ const RUN_DIVISOR: usize = 24;
 /// Whatever a row becomes, a batch may take this many.
 const WIDE_ROWS_MIN: u64 = 256;
 
-/// What one batch may take from a source whatever its options say, so that what a batch holds on
+/// What one batch may take for each source whatever the options say, so that what a batch holds on
 /// its way stays well below the memory that state may have. `written_bytes` is what the batches
 /// before wrote to the state for each row that they took.
 pub fn limits_of_memory(budget_bytes: usize, written_bytes: Option<u64>) -> ReadLimits {
@@ -422,6 +460,37 @@ mod tests {
         // What it was not given does not say that it could not.
         assert_eq!(pace(Some(250), 10, ms(1), target), Some(250));
         assert_eq!(pace(Some(1), 1, ms(900), target), Some(1));
+    }
+
+    #[test]
+    fn sources_of_event_time_come_to_their_ends_together() {
+        let source = |watermarked, rows| WaitingSource { watermarked, rows };
+        let shares = |sources: &[WaitingSource]| -> Vec<u64> {
+            let shares = super::shares(sources).into_iter();
+            shares
+                .map(|share| (share * 1200.0).round() as u64)
+                .collect()
+        };
+        let [few, many] = [source(true, Some(10)), source(true, Some(30))];
+        assert_eq!(shares(&[few, many]), [300, 900]);
+        // A table's rows do not wait for a stream's.
+        assert_eq!(
+            shares(&[few, source(false, Some(2)), many]),
+            [200, 400, 600]
+        );
+        assert_eq!(shares(&[few, source(true, None)]), [600, 600]);
+        let nothing = source(true, Some(0));
+        assert_eq!(shares(&[nothing, nothing]), [600, 600]);
+        assert_eq!(shares(&[nothing, many]), [0, 1200]);
+        assert!(shares(&[]).is_empty());
+        let whole = ReadLimits {
+            max_rows: Some(100),
+            max_files: Some(7),
+            max_bytes: None,
+        };
+        let part = part_of(whole, 0.25);
+        assert_eq!((part.max_rows, part.max_files), (Some(25), Some(7)));
+        assert_eq!(part_of(whole, 0.0).max_rows, Some(1));
     }
 
     #[test]

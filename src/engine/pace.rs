@@ -40,13 +40,12 @@ impl Pace {
         self.written_bytes
     }
 
-    /// What each of `sources` may give to the next batch.
-    pub fn limits(&self, sources: u64) -> ReadLimits {
-        let share = |whole: u64| (whole / sources.max(1)).max(1);
+    /// What the next batch may take of all its sources together.
+    pub fn limits(&self) -> ReadLimits {
         ReadLimits {
-            max_rows: self.rows.map(share),
+            max_rows: self.rows,
             max_files: None,
-            max_bytes: self.bytes.map(share),
+            max_bytes: self.bytes,
         }
     }
 }
