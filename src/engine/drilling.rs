@@ -24,7 +24,9 @@ use super::Engine;
 use super::pipeline::{Phase, Pipeline};
 use super::recovery::Recovery;
 use super::shared::PipelineShared;
-use super::verifying::{Folder, Published, Side, compare_on_thread, new_folder, told_of};
+use super::verifying::{
+    Folder, Published, Side, compare_on_thread, new_folder, told_of, wait_until_opened,
+};
 use crate::checkpoint::blob::BlobStore;
 use crate::checkpoint::recovery::{Depth, Survey, diagnose, filling_entry};
 use crate::checkpoint::{CheckpointLocation, Identity};
@@ -151,6 +153,7 @@ impl Engine {
     /// Links the files of the checkpoint as of the batch that readers see.
     async fn copy_for_drill(&self, shared: &PipelineShared, identity: &Identity) -> Result<Copy> {
         let (store, _) = self.place_of(&shared.name)?;
+        wait_until_opened(shared).await;
         let mut reason = None;
         for _ in 0..COPIES_MAX {
             let names: Vec<String> = shared.readers.read().keys().cloned().collect();

@@ -122,6 +122,14 @@ pub(super) fn clean(parts: &EngineParts) {
     remove(&parts.data_dir.join(FOLDER));
 }
 
+/// Waits until a pipeline knows its views after a start; one that takes longer is told by what it
+/// has not.
+pub(super) async fn wait_until_opened(shared: &PipelineShared) {
+    let mut status = shared.status.subscribe();
+    let opened = status.wait_for(|status| !matches!(*status, "starting" | "restoring"));
+    tokio::time::timeout(CURRENT_PATIENCE, opened).await.ok();
+}
+
 impl Engine {
     /// Computes a view again from its retained input and compares it with what readers see: as one query
     /// first, which shares no operator with the pipeline, and where that proves nothing by its batches.
@@ -164,10 +172,8 @@ impl Engine {
     /// What readers see, once that is of the checkpoint that is there: after a start, or a statement that made
     /// the pipeline begin anew or batches run again, it is waited for.
     pub(super) async fn current(&self, shared: &PipelineShared, view: &str) -> Result<Published> {
+        wait_until_opened(shared).await;
         let mut status = shared.status.subscribe();
-        let opened = status.wait_for(|status| !matches!(*status, "starting" | "restoring"));
-        // One that takes longer is told by what it has not.
-        tokio::time::timeout(CURRENT_PATIENCE, opened).await.ok();
         let rests = status.wait_for(|status| matches!(*status, "stopped" | "failed"));
         tokio::select! {
             biased;

@@ -73,7 +73,7 @@ fn committed(batch_id: u64) -> CommitEntry {
         batch_id,
         next_watermarks_us: times(newest - 50),
         watermark: planned.watermark,
-        closed_until: None,
+        closed_until: Some(newest - 50),
         view_watermarks: BTreeMap::new(),
         event_time_max_us: times(newest),
         initial_offsets: BTreeMap::from([("s".to_owned(), position(0))]),
