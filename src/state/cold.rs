@@ -526,8 +526,11 @@ fn database_dir(dir: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Bytes of a data block, and of a piece of an index or filter, before compression.
-const BLOCK_BYTES: usize = 16 << 10;
+/// Bytes of a data block before compression. A key that is looked up by itself costs a block, which is
+/// read and decompressed: look-ups all over the state are what a small change of much state is.
+const BLOCK_BYTES: usize = 4 << 10;
+/// Bytes of a piece of an index or filter.
+const METADATA_BLOCK_BYTES: usize = 16 << 10;
 
 fn database_options(budget: &MemoryBudget) -> Options {
     let mut table = BlockBasedOptions::default();
@@ -537,11 +540,11 @@ fn database_options(budget: &MemoryBudget) -> Options {
     table.set_cache_index_and_filter_blocks(true);
     table.set_cache_index_and_filter_blocks_with_high_priority(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-    // In pieces of a block's size: the filter of a whole file, some megabytes, does not fit into a
+    // In pieces: the filter of a whole file, some megabytes, does not fit into a
     // shard of the cache, and would be read and checked again for every look-up.
     table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
     table.set_partition_filters(true);
-    table.set_metadata_block_size(BLOCK_BYTES);
+    table.set_metadata_block_size(METADATA_BLOCK_BYTES);
     table.set_pin_top_level_index_and_filter(true);
     table.set_format_version(5);
 

@@ -14,6 +14,7 @@ const ROWS_LITTLE: u64 = 100_000;
 const ROWS_PER_KEY: u64 = 10;
 const CHANGED_ROWS: u64 = 1_000;
 const BATCHES: u64 = 15;
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// The operators, each with a query over `s`, which holds the state, and `more`, where changes come.
 const QUERIES: [(&str, &str); 4] = [
@@ -60,6 +61,21 @@ pub(in crate::cli::bench) async fn run(clock: &ClockRef) -> Result<Vec<Measured>
     Ok(all)
 }
 
+/// Waits until the process has come to rest: what filling the state left to merge is not the cost of the
+/// batches after it.
+async fn rest(clock: &ClockRef) -> Result<()> {
+    const SAMPLE: Duration = Duration::from_millis(500);
+    let end = clock.monotonic() + REST_MAX;
+    loop {
+        let cpu = own_cpu_time()?;
+        tokio::time::sleep(SAMPLE).await;
+        let used = own_cpu_time()?.saturating_sub(cpu);
+        if used < SAMPLE / 20 || clock.monotonic() > end {
+            return Ok(());
+        }
+    }
+}
+
 /// Median time and CPU time of a batch of [`CHANGED_ROWS`] on `rows` of state.
 async fn batch_cost(query: &str, rows: u64, clock: &ClockRef) -> Result<(Duration, Duration)> {
     let (_dir, database) = embedded().await?;
@@ -74,6 +90,7 @@ async fn batch_cost(query: &str, rows: u64, clock: &ClockRef) -> Result<(Duratio
              REFRESH MATERIALIZED VIEW v"
         ))
         .await?;
+    rest(clock).await?;
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
     for batch in 0..BATCHES {
         // Far apart, so that they meet keys all over the state.
