@@ -44,7 +44,8 @@ impl Checkpoint {
             return Ok(0);
         };
         self.shared.state.lock().cold_batch = cold_batch;
-        self.merge_runs().await?;
+        // What many batches left is merged now, while nothing comes, and not beside those that come.
+        while self.merge_runs().await? {}
         let cutoff = {
             let state = self.shared.state.lock();
             let newest = state.last_commit.as_ref().map(|commit| commit.batch_id);

@@ -281,7 +281,10 @@ impl Pipeline {
         opened.state.confirm(batch_id);
         if let Some(target) = self.settings.max_batch_duration {
             let duration = written.watch.phases.total();
-            opened.pace.learn(committing.taken, duration, target);
+            let sources = opened.slots.len();
+            opened
+                .pace
+                .learn(committing.taken, duration, target, sources);
         }
         for sink in &mut self.sinks {
             sink.is_new &= !committing.sinks.contains(&sink.name);

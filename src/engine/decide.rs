@@ -78,8 +78,15 @@ pub fn is_stalled(status: &str, silent_us: i64, stall_timeout_us: i64) -> bool {
 
 /// How much (rows or bytes) the next batch may take so that it ends within `target`, given what
 /// the last one took in what time; `None`: as much as there is. It shrinks at once and at most
-/// doubles, and grows only after a batch that used all it was given.
-pub fn pace(cap: Option<u64>, took: u64, duration: Duration, target: Duration) -> Option<u64> {
+/// doubles, and grows only after a batch that used what it was given: a good part of it where only
+/// one of `sources` had anything.
+pub fn pace(
+    cap: Option<u64>,
+    took: u64,
+    duration: Duration,
+    target: Duration,
+    sources: usize,
+) -> Option<u64> {
     if took == 0 {
         return cap;
     }
@@ -87,7 +94,9 @@ pub fn pace(cap: Option<u64>, took: u64, duration: Duration, target: Duration) -
     let fitting = (fitting as u64).max(1);
     match cap {
         _ if duration > target => Some(cap.map_or(fitting, |cap| fitting.min(cap))),
-        Some(cap) if took >= cap => Some(fitting.clamp(cap, cap.saturating_mul(2))),
+        Some(cap) if took >= cap / (2 * sources.max(1) as u64) => {
+            Some(fitting.clamp(cap, cap.saturating_mul(2)))
+        }
         cap => cap,
     }
 }
@@ -122,7 +131,7 @@ pub fn shares(sources: &[WaitingSource]) -> Vec<f64> {
 
 /// A source's part of what a batch may take of rows and bytes, and never nothing.
 pub fn part_of(whole: ReadLimits, share: f64) -> ReadLimits {
-    let part = |whole: u64| ((whole as f64 * share) as u64).max(1);
+    let part = |whole: u64| ((whole as f64 * share).ceil() as u64).max(1);
     ReadLimits {
         max_rows: whole.max_rows.map(part),
         max_files: whole.max_files,
@@ -453,13 +462,18 @@ mod tests {
     #[test]
     fn batches_are_cut_to_their_time_and_grow_again() {
         let (ms, target) = (Duration::from_millis, Duration::from_millis(100));
-        assert_eq!(pace(None, 1_000, ms(50), target), None);
-        assert_eq!(pace(None, 1_000, ms(400), target), Some(250));
-        assert_eq!(pace(Some(250), 250, ms(200), target), Some(125));
-        assert_eq!(pace(Some(250), 250, ms(50), target), Some(500));
+        let pace = |cap, took, duration| pace(cap, took, duration, target, 1);
+        assert_eq!(pace(None, 1_000, ms(50)), None);
+        assert_eq!(pace(None, 1_000, ms(400)), Some(250));
+        assert_eq!(pace(Some(250), 250, ms(200)), Some(125));
+        assert_eq!(pace(Some(250), 250, ms(50)), Some(500));
         // What it was not given does not say that it could not.
-        assert_eq!(pace(Some(250), 10, ms(1), target), Some(250));
-        assert_eq!(pace(Some(1), 1, ms(900), target), Some(1));
+        assert_eq!(pace(Some(250), 10, ms(1)), Some(250));
+        assert_eq!(pace(Some(1), 1, ms(900)), Some(1));
+        // Where one of three sources has rows, a third is all that a batch can use.
+        let of_three = |took| super::pace(Some(250), took, ms(10), target, 3);
+        assert_eq!(of_three(83), Some(500));
+        assert_eq!(of_three(20), Some(250));
     }
 
     #[test]

@@ -21,9 +21,15 @@ const TELLING_ROWS_MIN: u64 = 256;
 
 impl Pace {
     /// Learns from a batch: the rows and bytes that it took in, and its time.
-    pub fn learn(&mut self, (rows, bytes): (u64, u64), duration: Duration, target: Duration) {
-        self.rows = decide::pace(self.rows, rows, duration, target);
-        self.bytes = decide::pace(self.bytes, bytes, duration, target);
+    pub fn learn(
+        &mut self,
+        (rows, bytes): (u64, u64),
+        duration: Duration,
+        target: Duration,
+        sources: usize,
+    ) {
+        self.rows = decide::pace(self.rows, rows, duration, target, sources);
+        self.bytes = decide::pace(self.bytes, bytes, duration, target, sources);
     }
 
     /// Learns from a batch what the state takes for a row. A larger size counts at once, a smaller

@@ -395,8 +395,7 @@ pub(super) fn overwriting(newest: EntryKind, oldest: EntryKind) -> Option<EntryK
 struct Head<'a> {
     age: usize,
     position: usize,
-    /// The key's table and the eight bytes after it, and the whole key.
-    leading: u128,
+    leading: Leading,
     key: &'a [u8],
 }
 
@@ -532,16 +531,27 @@ impl<'a> MergeHeads<'a> {
     }
 }
 
-/// The first sixteen bytes of a key as a number that compares as they do; shorter keys are filled
-/// with zeros.
-fn leading_of(key: &[u8]) -> u128 {
-    match key.first_chunk::<16>() {
+/// What a key begins with, as numbers that compare as its bytes do: its table, and the sixteen bytes
+/// behind, shorter ones filled with zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Leading {
+    table: u64,
+    window: u128,
+}
+
+fn leading_of(key: &[u8]) -> Leading {
+    let (table, rest) = key.split_at(PREFIX_BYTES);
+    let window = match rest.first_chunk::<16>() {
         Some(head) => u128::from_be_bytes(*head),
         None => {
             let mut head = [0; 16];
-            head[..key.len()].copy_from_slice(key);
+            head[..rest.len()].copy_from_slice(rest);
             u128::from_be_bytes(head)
         }
+    };
+    Leading {
+        table: table_of(table).0,
+        window,
     }
 }
 
