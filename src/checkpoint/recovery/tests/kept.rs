@@ -65,6 +65,14 @@ async fn write_what_is_kept(folder: &Path) {
     std::fs::remove_file(folder.join("lease.lock")).unwrap();
 }
 
+/// The files were written before commits told it; nothing was closed ahead of its watermark then.
+fn without_closed_until(commit: CommitEntry) -> CommitEntry {
+    CommitEntry {
+        closed_until: None,
+        ..commit
+    }
+}
+
 #[tokio::test]
 async fn a_checkpoint_of_version_1_is_read_told_and_mended() {
     let temporary = tempfile::tempdir().unwrap();
@@ -81,13 +89,13 @@ async fn a_checkpoint_of_version_1_is_read_told_and_mended() {
         let offsets = survey.offsets[&batch_id].whole().unwrap();
         assert_eq!(offsets.entry, planned(batch_id));
         let commit = survey.commits[&batch_id].whole().unwrap();
-        assert_eq!(commit.entry, committed(batch_id));
+        assert_eq!(commit.entry, without_closed_until(committed(batch_id)));
     }
     let (checkpoint, resume) = open_at(&store, Some(BATCHES - 1)).await;
     let point = resume_point(resume);
     assert_eq!(point.replay, [planned(BATCHES)]);
     let last = point.last_commit.unwrap();
-    assert_eq!(last, committed(BATCHES - 1));
+    assert_eq!(last, without_closed_until(committed(BATCHES - 1)));
     let keys = load_keys(&checkpoint, last.batch_id).await.unwrap();
     assert_eq!(keys.len() as u64, BATCHES);
     let log = checkpoint.source_log("s").load_all().await.unwrap();
