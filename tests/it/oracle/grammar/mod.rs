@@ -41,12 +41,14 @@ pub enum Kind {
     Boolean,
     Date,
     Timestamp,
+    /// Of those that are equal there is one text.
+    Interval,
     /// Arrays: they are ordered, compared and counted, and nothing else.
     Array,
 }
 
 /// Kinds that an expression is made for.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Integer,
     Kind::Integer,
     Kind::Integer,
@@ -56,6 +58,7 @@ const KINDS: [Kind; 9] = [
     Kind::Boolean,
     Kind::Date,
     Kind::Double,
+    Kind::Interval,
 ];
 
 /// A column as an expression names it.
