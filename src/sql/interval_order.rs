@@ -10,7 +10,7 @@
 //! Comparisons are settled by [`crate::sql::planner`] and [`crate::sql::text_constants`]. Runs before
 //! the engine settles the types of frames, which it refuses over intervals. Which interval stands for
 //! all of one length is PostgreSQL's first; here it hangs on the group alone, not on its order.
-//! Absent: INTERSECT and EXCEPT, `sum(DISTINCT i)` and `array_agg(DISTINCT i)`.
+//! Absent: grouping sets, INTERSECT and EXCEPT, `sum(DISTINCT i)` and `array_agg(DISTINCT i)`.
 
 mod groups;
 mod windows;

@@ -133,6 +133,61 @@ pub(crate) fn jsonb_member() -> Arc<ScalarUDF> {
     )
 }
 
+/// `a ? 'name'`: a member of an object, or a text in an array.
+pub(crate) fn has_name() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_has",
+        &[form!([Jsonb, Text] -> Boolean, |a| {
+            let has = has(&parsed(&a[0])?, text(&a[1])?);
+            Ok(ScalarValue::Boolean(Some(has)))
+        })],
+    )
+}
+
+/// `a ?| names`
+pub(crate) fn has_any() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_has_any",
+        &[form!([Jsonb, TextArray] -> Boolean, |a| {
+            let value = parsed(&a[0])?;
+            let has = names_of(&a[1])?.iter().flatten().any(|name| has(&value, name));
+            Ok(ScalarValue::Boolean(Some(has)))
+        })],
+    )
+}
+
+/// `a ?& names`
+pub(crate) fn has_all() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_has_all",
+        &[form!([Jsonb, TextArray] -> Boolean, |a| {
+            let value = parsed(&a[0])?;
+            let has = names_of(&a[1])?.iter().flatten().all(|name| has(&value, name));
+            Ok(ScalarValue::Boolean(Some(has)))
+        })],
+    )
+}
+
+fn names_of(names: &ScalarValue) -> Result<Vec<Option<String>>> {
+    match names {
+        ScalarValue::List(list) => {
+            let names = list.value(0);
+            let names = names.as_string::<i32>().iter();
+            Ok(names.map(|name| name.map(str::to_owned)).collect())
+        }
+        _ => Err(Error::internal("a form's argument is an array of texts")),
+    }
+}
+
+fn has(value: &Json, name: &str) -> bool {
+    let is_name = |value: &Json| matches!(value, Json::Text(text) if text == name);
+    match value {
+        Json::Object(members) => members.iter().any(|(n, _)| n == name),
+        Json::Array(items) => items.iter().any(is_name),
+        scalar => is_name(scalar),
+    }
+}
+
 /// As [`jsonb_member`], of `json`.
 pub(crate) fn json_member() -> Arc<ScalarUDF> {
     plain(

@@ -8,13 +8,11 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, DFSchema, Result as DataFusionResult, ScalarValue};
+use datafusion::common::{Column, DFSchema, Result as DataFusionResult};
 use datafusion::functions_aggregate::expr_fn::min;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
-use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, lit, when,
-};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 
 use super::{is_interval, key_of, length_of, of_key};
 
@@ -34,7 +32,10 @@ pub(super) fn aggregate(aggregate: Aggregate) -> DataFusionResult<Transformed<Lo
     let schema = input.schema();
     let groups = grouping_set_to_exprlist(&aggregate.group_expr)?;
     let groups: Vec<Expr> = groups.into_iter().cloned().collect();
-    let of_intervals: Vec<bool> = groups.iter().map(|g| is_interval(g, schema)).collect();
+    let is_set = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+    // The columns of grouping sets stay what they are.
+    let is_by_length = |g: &Expr| !is_set && is_interval(g, schema);
+    let of_intervals: Vec<bool> = groups.iter().map(is_by_length).collect();
     let any_group = of_intervals.contains(&true);
     let mut aggregates = Vec::with_capacity(aggregate.aggr_expr.len());
     let mut are_keys = Vec::with_capacity(aggregate.aggr_expr.len());
@@ -51,10 +52,12 @@ pub(super) fn aggregate(aggregate: Aggregate) -> DataFusionResult<Transformed<Lo
     }
     let shown = groups.iter().zip(&of_intervals).filter(|(_, is)| **is);
     aggregates.extend(shown.map(|(group, _)| min(key_of(group.clone()))));
-    let group_expr = aggregate.group_expr.iter().map(|g| by_length(g, schema));
-    let is_set = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+    let group_expr = aggregate.group_expr.iter().map(|g| match is_by_length(g) {
+        true => length_of(g.clone()),
+        false => g.clone(),
+    });
     let new = Aggregate::try_new(input.clone(), group_expr.collect(), aggregates)?;
-    let outputs = outputs(&aggregate, &new, &of_intervals, &are_keys, is_set)?;
+    let outputs = outputs(&aggregate, &new, &of_intervals, &are_keys);
     let plan = LogicalPlanBuilder::from(LogicalPlan::Aggregate(new))
         .project(outputs)?
         .build()?;
@@ -95,23 +98,6 @@ fn over_keys(expression: &Expr, schema: &DFSchema) -> Option<(Expr, bool)> {
     }
 }
 
-fn by_length(group: &Expr, schema: &DFSchema) -> Expr {
-    let each = |list: &[Expr]| list.iter().map(|e| by_length(e, schema)).collect();
-    match group {
-        Expr::GroupingSet(GroupingSet::Rollup(list)) => {
-            Expr::GroupingSet(GroupingSet::Rollup(each(list)))
-        }
-        Expr::GroupingSet(GroupingSet::Cube(list)) => {
-            Expr::GroupingSet(GroupingSet::Cube(each(list)))
-        }
-        Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => Expr::GroupingSet(
-            GroupingSet::GroupingSets(sets.iter().map(|set| each(set)).collect()),
-        ),
-        interval if is_interval(interval, schema) => length_of(interval.clone()),
-        other => other.clone(),
-    }
-}
-
 /// The outputs of the former node, of those of the new one: groups, what groupings add, aggregates,
 /// and at the end the keys that stand for groups.
 fn outputs(
@@ -119,26 +105,20 @@ fn outputs(
     new: &Aggregate,
     of_intervals: &[bool],
     are_keys: &[bool],
-    is_set: bool,
-) -> DataFusionResult<Vec<Expr>> {
+) -> Vec<Expr> {
     let column = |place: usize| Expr::Column(Column::from(new.schema.qualified_field(place)));
     let width = former.schema.fields().len();
     let first_aggregate = width - are_keys.len();
     let mut next_key = width;
     let mut outputs = Vec::with_capacity(width);
     for (place, (qualifier, field)) in former.schema.iter().enumerate() {
+        // Only the node itself knows it, and no query asks for it.
+        if field.name() == Aggregate::INTERNAL_GROUPING_ID {
+            continue;
+        }
         let value = if of_intervals.get(place) == Some(&true) {
-            let shown = of_key(column(next_key));
             next_key += 1;
-            match is_set {
-                // A set without this group has no interval in it.
-                true => when(
-                    column(place).is_null(),
-                    lit(ScalarValue::IntervalMonthDayNano(None)),
-                )
-                .otherwise(shown)?,
-                false => shown,
-            }
+            of_key(column(next_key - 1))
         } else if place >= first_aggregate && are_keys[place - first_aggregate] {
             of_key(column(place))
         } else {
@@ -146,5 +126,5 @@ fn outputs(
         };
         outputs.push(value.alias_qualified(qualifier.cloned(), field.name()));
     }
-    Ok(outputs)
+    outputs
 }

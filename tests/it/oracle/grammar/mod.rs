@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 /// Kinds that an expression is made for.
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 9] = [
     Kind::Integer,
     Kind::Integer,
     Kind::Integer,
@@ -58,7 +58,6 @@ const KINDS: [Kind; 10] = [
     Kind::Boolean,
     Kind::Date,
     Kind::Double,
-    Kind::Interval,
 ];
 
 /// A column as an expression names it.
@@ -125,6 +124,8 @@ pub struct Grammar<'r> {
     random: &'r mut Random,
     names: usize,
     standard_only: bool,
+    /// Intervals, and frames that leave rows out.
+    later_forms: bool,
     standard: bool,
     /// Views and common table expressions that FROM may name.
     named: Vec<(String, Vec<Column>)>,
@@ -135,11 +136,12 @@ pub struct Grammar<'r> {
 }
 
 impl<'r> Grammar<'r> {
-    pub fn new(random: &'r mut Random, standard_only: bool) -> Self {
+    pub fn new(random: &'r mut Random, standard_only: bool, later_forms: bool) -> Self {
         Self {
             random,
             names: 0,
             standard_only,
+            later_forms,
             standard: true,
             named: Vec::new(),
             outer: Vec::new(),
@@ -180,6 +182,9 @@ impl<'r> Grammar<'r> {
     }
 
     fn kind(&mut self) -> Kind {
+        if self.later_forms && self.chance(20) {
+            return Kind::Interval;
+        }
         *self.random.pick(&KINDS)
     }
 
