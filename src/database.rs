@@ -35,6 +35,7 @@ use crate::clock::{ClockRef, SystemClock};
 use crate::engine::status::EngineStatus;
 use crate::error::{Error, Result, sqlstate};
 use crate::session::{Session, StatementResult, TransactionStatus};
+use crate::sql::host_functions::HostFunction;
 pub(crate) use parts::DatabaseParts;
 
 /// User of the library's own sessions.
@@ -51,6 +52,8 @@ pub struct DatabaseOptions {
     pub clock: ClockRef,
     /// Pipelines start running at open (`serve`); false for offline work.
     pub start_pipelines: bool,
+    /// Functions of the program that embeds the database.
+    pub functions: Vec<HostFunction>,
 }
 
 impl Default for DatabaseOptions {
@@ -59,6 +62,7 @@ impl Default for DatabaseOptions {
             memory_limit_bytes: MEMORY_LIMIT_BYTES,
             clock: SystemClock::shared(),
             start_pipelines: true,
+            functions: Vec::new(),
         }
     }
 }

@@ -37,4 +37,6 @@ pub mod types;
 mod values;
 
 pub use database::{Database, DatabaseOptions};
+pub use datafusion::arrow;
 pub use error::{Error, Result};
+pub use sql::host_functions::{AggregateFunction, Determinism, HostFunction, ScalarFunction};

@@ -26,7 +26,9 @@ use crate::error::Result;
 use crate::log::DurableLog;
 use crate::log::tables::TableStore;
 use crate::session::threads::QueryThreads;
-use crate::sql::options;
+use crate::sql::context::{ContextOptions, new_session_context};
+use crate::sql::host_functions::{HostFunction, HostFunctions};
+use crate::sql::{options, rewrite};
 use crate::state::MemoryBudget;
 
 /// Of the memory limit, the part that queries may use; the rest is for state and for what no
@@ -57,6 +59,8 @@ pub(crate) struct DatabaseParts {
     /// Set once at open; see [`Self::engine`].
     engine: OnceLock<Engine>,
     lock: Mutex<Option<DirectoryLock>>,
+    /// functions of the program that embeds the database
+    pub host_functions: HostFunctions,
     housekeeping: Mutex<Option<tokio::task::JoinHandle<()>>>,
     schedules: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
@@ -84,6 +88,7 @@ impl DatabaseParts {
             query_threads: QueryThreads::start()?,
             clock,
             engine: OnceLock::new(),
+            host_functions: host_functions(&options.functions)?,
             lock: Mutex::new(Some(lock)),
             housekeeping: Mutex::new(None),
             schedules: Mutex::new(None),
@@ -266,6 +271,21 @@ fn query_runtime(dir: &Path, memory_bytes: usize) -> Result<Arc<RuntimeEnv>> {
         .with_disk_manager_builder(disk)
         .build_arc()?;
     Ok(runtime)
+}
+
+/// Errors: 42723 a function of the system's name.
+fn host_functions(functions: &[HostFunction]) -> Result<HostFunctions> {
+    if functions.is_empty() {
+        return Ok(HostFunctions::default());
+    }
+    let context = new_session_context(ContextOptions::default())?;
+    let state = context.state();
+    HostFunctions::new(functions, |name| {
+        state.scalar_functions().contains_key(name)
+            || state.aggregate_functions().contains_key(name)
+            || state.window_functions().contains_key(name)
+            || rewrite::is_function(name)
+    })
 }
 
 /// The one place where the engine is built.

@@ -38,6 +38,8 @@ pub(super) fn bare_context(
     let context = new_session_context(ContextOptions {
         runtime: Some(parts.runtime.clone()),
         catalogs: Some(Arc::new(catalogs)),
+        functions: parts.host_functions.scalars.clone(),
+        aggregates: parts.host_functions.aggregates.clone(),
         ..ContextOptions::default()
     })
     .expect("the functions of a session have names of their own");

@@ -1,8 +1,8 @@
 //! The one place that makes DataFusion ready for a session or for planning a view.
 //!
 //! ```text
-//! analyzer:  grouping sets over columns → text constants → intervals by length
-//!            → numerics beside floats → … type coercion
+//! analyzer:  grouping sets over columns → text constants → types kept
+//!            → intervals by length → numerics beside floats → … type coercion
 //!            → subqueries out of ORDER BY and OVER → offsets without a limit
 //!            → subqueries as values → as-of joins
 //!            → first of DISTINCT ON → counted set operations → checked arithmetic
@@ -21,7 +21,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -38,6 +38,7 @@ use crate::sql::functions::arithmetic::CheckedArithmeticRule;
 use crate::sql::grouping_sets::GroupingColumns;
 use crate::sql::guards::GuardConditions;
 use crate::sql::interval_order::IntervalOrder;
+use crate::sql::kept_types::KeptTypes;
 use crate::sql::numeric_floats::NumericsBesideFloats;
 use crate::sql::offsets::SortedOffsets;
 use crate::sql::order_subqueries::OrderSubqueries;
@@ -70,6 +71,8 @@ pub struct ContextOptions {
     pub catalogs: Option<Arc<dyn CatalogProviderList>>,
     /// Functions beside ours: those that read the catalog or the session.
     pub functions: Vec<Arc<ScalarUDF>>,
+    /// Aggregates beside ours.
+    pub aggregates: Vec<Arc<AggregateUDF>>,
     /// Threads of a query; `None`: one per core.
     pub target_partitions: Option<usize>,
 }
@@ -118,6 +121,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(GroupingColumns),
         Arc::new(TextConstants),
+        Arc::new(KeptTypes),
         Arc::new(IntervalOrder),
         Arc::new(NumericsBesideFloats),
     ];
@@ -176,7 +180,8 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     for (name, function) in series::functions() {
         state.register_udtf(name, function);
     }
-    for aggregate in functions::aggregates() {
+    let aggregates = functions::aggregates().into_iter();
+    for aggregate in aggregates.chain(options.aggregates) {
         state.register_udaf(aggregate)?;
     }
     for function in functions::all().into_iter().chain(options.functions) {

@@ -15,6 +15,9 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::sql::functions::kept;
+use crate::types::TYPE_KEY;
+
 /// The rule.
 #[derive(Debug, Default)]
 pub(crate) struct EmptySubqueries;
@@ -70,8 +73,12 @@ fn or_null(subquery: Subquery) -> DataFusionResult<Subquery> {
     let (qualifier, field) = plan.schema().qualified_field(0);
     let column = Expr::Column((qualifier, field).into());
     let null = ScalarValue::try_from(field.data_type())?;
-    let value =
-        nullif(column, Expr::Literal(null, None)).alias_qualified(qualifier.cloned(), field.name());
+    let value = nullif(column, Expr::Literal(null, None));
+    let value = match field.metadata().get(TYPE_KEY) {
+        Some(type_name) => kept::kept(type_name).call(vec![value]),
+        None => value,
+    };
+    let value = value.alias_qualified(qualifier.cloned(), field.name());
     let plan = LogicalPlanBuilder::from(Arc::clone(&plan))
         .project(vec![value])?
         .build()?;

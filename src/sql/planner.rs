@@ -23,8 +23,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use crate::sql::functions::{casts, intervals, json, numerics};
-use crate::sql::text_constants::{as_value_of, is_text_constant};
+use crate::sql::exclusions;
+use crate::sql::functions::{casts, common_type, intervals, json, numerics};
+use crate::sql::text_constants::{as_value_of, is_text_constant, settle_array, with_case_settled};
 use crate::types::SqlType;
 
 /// The hook.
@@ -36,6 +37,7 @@ pub(crate) struct OperatorPlanner {
     divide: Arc<ScalarUDF>,
     multiply: Arc<ScalarUDF>,
     named_cast: Arc<ScalarUDF>,
+    make_array: Arc<ScalarUDF>,
     jsonb: JsonbOperators,
 }
 
@@ -49,6 +51,7 @@ impl OperatorPlanner {
             divide: numerics::divide(),
             multiply: numerics::multiply(),
             named_cast: casts::named_cast(),
+            make_array: common_type::make_array(),
             jsonb: JsonbOperators::default(),
         }
     }
@@ -182,6 +185,11 @@ struct JsonbOperators {
     contains: Arc<ScalarUDF>,
     concat: Arc<ScalarUDF>,
     without: Arc<ScalarUDF>,
+    has_name: Arc<ScalarUDF>,
+    has_any: Arc<ScalarUDF>,
+    has_all: Arc<ScalarUDF>,
+    jsonb_member: Arc<ScalarUDF>,
+    json_member: Arc<ScalarUDF>,
     path_value: Arc<ScalarUDF>,
     path_text: Arc<ScalarUDF>,
 }
@@ -192,6 +200,11 @@ impl Default for JsonbOperators {
             contains: json::contains(),
             concat: json::concat(),
             without: json::without(),
+            has_name: json::has_name(),
+            has_any: json::has_any(),
+            has_all: json::has_all(),
+            jsonb_member: json::jsonb_member(),
+            json_member: json::json_member(),
             path_value: json::path_value(),
             path_text: json::path_text(),
         }
@@ -209,6 +222,13 @@ impl JsonbOperators {
             BinaryOperator::AtArrow | BinaryOperator::ArrowAt => Some(&self.contains),
             BinaryOperator::StringConcat if is_jsonb(left) || is_jsonb(right) => Some(&self.concat),
             BinaryOperator::Minus => Some(&self.without),
+            // The engine's says that NULL has no members.
+            BinaryOperator::Question => Some(&self.has_name),
+            BinaryOperator::QuestionPipe => Some(&self.has_any),
+            BinaryOperator::QuestionAnd => Some(&self.has_all),
+            // The engine's gives a union of types, which no function takes.
+            BinaryOperator::Arrow if is_jsonb(left) => Some(&self.jsonb_member),
+            BinaryOperator::Arrow if is_json(left) => Some(&self.json_member),
             BinaryOperator::HashArrow => Some(&self.path_value),
             BinaryOperator::HashLongArrow => Some(&self.path_text),
             _ => None,
@@ -319,6 +339,10 @@ impl ExprPlanner for OperatorPlanner {
         schema: &DFSchema,
     ) -> DataFusionResult<PlannerResult<RawBinaryExpr>> {
         let RawBinaryExpr { op, left, right } = expression;
+        let (left, right) = (
+            with_case_settled(left, schema)?,
+            with_case_settled(right, schema)?,
+        );
         let types = (sql_type_of(&left, schema), sql_type_of(&right, schema));
         let (Some(left_type), Some(right_type)) = types else {
             return original(op, left, right);
@@ -381,6 +405,15 @@ impl ExprPlanner for OperatorPlanner {
         Ok(PlannerResult::Original(aggregate))
     }
 
+    fn plan_array_literal(
+        &self,
+        mut elements: Vec<Expr>,
+        schema: &DFSchema,
+    ) -> DataFusionResult<PlannerResult<Vec<Expr>>> {
+        settle_array(&mut elements, schema)?;
+        Ok(PlannerResult::Planned(call(&self.make_array, elements)))
+    }
+
     fn plan_field_access(
         &self,
         access: RawFieldAccessExpr,
@@ -404,6 +437,6 @@ impl ExprPlanner for OperatorPlanner {
         mut window: RawWindowExpr,
     ) -> DataFusionResult<PlannerResult<RawWindowExpr>> {
         window.args = self.named(window.args)?;
-        Ok(PlannerResult::Original(window))
+        Ok(exclusions::planned(window))
     }
 }

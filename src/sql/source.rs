@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::{
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::dialect::QueryDialect;
+use crate::sql::exclusions::as_marks;
 
 /// The dialect of every parse.
 pub(crate) static DIALECT: QueryDialect = QueryDialect {
@@ -119,7 +120,7 @@ impl<'a> Source<'a> {
         statements.push(StatementTokens {
             start: self.offset(first.span.start),
             end: self.offset(last.span.end),
-            tokens: split_operators(split_closing_brackets(tokens)),
+            tokens: as_marks(plain_words(split_operators(split_closing_brackets(tokens)))),
         });
     }
 
@@ -318,6 +319,18 @@ fn split_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     split
+}
+
+/// `SELECT top, …`: a word of other dialects that is a name in PostgreSQL.
+fn plain_words(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    for token in &mut tokens {
+        if let Token::Word(word) = &mut token.token
+            && word.keyword == Keyword::TOP
+        {
+            word.keyword = Keyword::NoKeyword;
+        }
+    }
+    tokens
 }
 
 /// `STRUCT<a STRUCT<b int>>`: the tokenizer reads the end as a shift operator.

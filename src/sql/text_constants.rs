@@ -4,11 +4,16 @@
 //! Intervals are compared by their length there ([`intervals::interval_length`]), constants or not.
 //! The engine does so for numbers and times. Operators are settled by [`crate::sql::planner`], which
 //! asks here; the rule does the same for what the planner has no say in, before the engine looks for
-//! common types. Absent: branches of UNION, and arguments of functions.
+//! common types: results of CASE, `coalesce` and its like, and the branches of set operations
+//! ([`branches`]). What is neither a constant nor of one kind with the others is refused there.
+//! Absent: arguments of other functions.
+
+mod branches;
+mod results;
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
@@ -16,12 +21,15 @@ use datafusion::logical_expr::expr::{Between, InList, InSubquery, ScalarFunction
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, cast,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, Union,
+    cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::{intervals, texts, uuids};
 use crate::types::SqlType;
+
+pub(crate) use results::{settle_array, with_case_settled};
 
 /// Whether an expression is a text of no type yet.
 pub(crate) fn is_text_constant(expression: &Expr) -> bool {
@@ -37,6 +45,10 @@ pub(crate) fn as_value_of(constant: Expr, wanted: &SqlType) -> Expr {
         // What is no number in 38 digits is one to a float.
         SqlType::Numeric { .. } if is_not_finite(&constant) => {
             cast(constant, SqlType::Double.to_arrow())
+        }
+        SqlType::Numeric { .. } => {
+            let own = own_digits(&constant).unwrap_or_else(|| wanted.to_arrow());
+            cast(constant, own)
         }
         number if number.is_number() => cast(constant, number.to_arrow()),
         SqlType::Uuid => call(uuids::to_uuid(), constant),
@@ -54,6 +66,20 @@ fn is_not_finite(constant: &Expr) -> bool {
         }
         _ => false,
     }
+}
+
+/// The type of a numeric that is written out, with the digits that it has.
+fn own_digits(constant: &Expr) -> Option<DataType> {
+    let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = constant else {
+        return None;
+    };
+    let unsigned = text.trim().trim_start_matches(['+', '-']);
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let are_digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let precision = u8::try_from(whole.len() + fraction.len()).ok()?;
+    let fits = (1..=DECIMAL128_MAX_PRECISION).contains(&precision);
+    (fits && are_digits(whole) && are_digits(fraction))
+        .then(|| DataType::Decimal128(precision, i8::try_from(fraction.len()).unwrap_or_default()))
 }
 
 /// The planner's, or of a pass before.
@@ -75,12 +101,41 @@ impl AnalyzerRule for TextConstants {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(rewrite_plan)
-            .map(|t| t.data)
+        let mut is_changed = false;
+        plan.transform_up_with_subqueries(|plan| {
+            let rewritten = rewrite_plan(plan)?;
+            is_changed |= rewritten.transformed;
+            match is_changed {
+                // A column may be of another type now, here or below.
+                true => rewritten.map_data(with_new_schema),
+                false => Ok(rewritten),
+            }
+        })
+        .map(|t| t.data)
+    }
+}
+
+/// The plan with the schema that its inputs and expressions have now.
+pub(super) fn with_new_schema(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    match plan {
+        LogicalPlan::Union(union) => Ok(LogicalPlan::Union(Union::try_new_with_loose_types(
+            union.inputs,
+        )?)),
+        other => other.recompute_schema(),
     }
 }
 
 fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
+    let plan = match plan {
+        LogicalPlan::Union(union) => return branches::settle_union(union),
+        LogicalPlan::Join(join) => return branches::settle_join(join)?.transform_data(of_inputs),
+        other => other,
+    };
+    of_inputs(plan)
+}
+
+/// The plan with the constants of its own expressions read.
+fn of_inputs(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = &plan {
         let source =
@@ -133,16 +188,21 @@ fn rewrite_expression(
         Expr::InList(InList { expr, list, .. }) => {
             settle(std::iter::once(expr.as_mut()).chain(list), schema)
         }
-        Expr::Case(case) => match &mut case.expr {
-            Some(operand) => {
-                let whens = case
-                    .when_then_expr
-                    .iter_mut()
-                    .map(|(when, _)| when.as_mut());
-                settle(std::iter::once(operand.as_mut()).chain(whens), schema)
-            }
-            None => false,
-        },
+        Expr::Case(case) => {
+            let of_results = results::settle_case(case, schema)?;
+            let of_operand = match &mut case.expr {
+                Some(operand) => {
+                    let whens = case
+                        .when_then_expr
+                        .iter_mut()
+                        .map(|(when, _)| when.as_mut());
+                    settle(std::iter::once(operand.as_mut()).chain(whens), schema)
+                }
+                None => false,
+            };
+            of_operand || of_results
+        }
+        Expr::ScalarFunction(function) => results::settle_function(function, schema)?,
         Expr::InSubquery(test) => return of_lengths(test.clone(), schema),
         _ => false,
     };

@@ -6,6 +6,7 @@
 
 mod answers;
 mod crash_points;
+mod embedded;
 mod files;
 mod filling;
 mod harness;

@@ -3,6 +3,8 @@
 //! As in PostgreSQL, with one difference: materialized views are listed as views, since tools that
 //! read only these views (Grafana, Metabase) would not find them otherwise.
 
+mod routines;
+
 use super::DATABASE_NAME;
 use super::model::{Catalog, Column, NAMESPACES, Relation, namespace_name};
 use super::relation::{Datum, Row, row};
@@ -26,6 +28,8 @@ pub(super) fn rows(catalog: &Catalog, view: &str) -> Vec<Row> {
         "information_schema_catalog_name" => vec![row! { catalog_name: DATABASE_NAME }],
         "enabled_roles" => vec![row! { role_name: catalog.facts.user.as_str() }],
         "table_privileges" | "role_table_grants" => privileges(catalog),
+        "routines" => routines::routines(catalog),
+        "parameters" => routines::parameters(catalog),
         _ => Vec::new(),
     }
 }

@@ -120,7 +120,7 @@ fn age(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     }
     if days < 0 {
         // The month that is borrowed from is the earlier moment's, as PostgreSQL has it.
-        days += days_of_month(if negative { later } else { earlier });
+        days += days_of_month(earlier);
         months -= 1;
     }
     let sign = if negative { -1 } else { 1 };

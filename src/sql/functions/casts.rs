@@ -16,7 +16,7 @@ use super::udf;
 use crate::error::Error;
 
 /// What the function is called.
-pub(super) const NAME: &str = "named_cast";
+pub(crate) const NAME: &str = "named_cast";
 
 /// Its argument, with a name that has the casts in it.
 pub(crate) fn named_cast() -> Arc<ScalarUDF> {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::types::IntervalMonthDayNano;
-use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, Decimal128Array, IntervalMonthDayNanoArray,
+};
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Float64Type, IntervalMonthDayNanoType, IntervalUnit,
     TimestampMicrosecondType,
@@ -42,6 +44,146 @@ pub(crate) fn interval_length() -> Arc<ScalarUDF> {
     udf(IntervalLength {
         signature: Signature::exact(vec![INTERVAL], Volatility::Immutable),
     })
+}
+
+/// Bytes that sort as PostgreSQL sorts intervals, those of one length by their fields.
+pub(crate) fn interval_key() -> Arc<ScalarUDF> {
+    udf(IntervalKey {
+        signature: Signature::exact(vec![INTERVAL], Volatility::Immutable),
+    })
+}
+
+/// The interval of such bytes.
+pub(crate) fn interval_of_key() -> Arc<ScalarUDF> {
+    udf(IntervalOfKey {
+        signature: Signature::exact(vec![DataType::Binary], Volatility::Immutable),
+    })
+}
+
+/// `greatest` and `least`: of intervals of one length the first that is written.
+pub(crate) fn choice(is_greatest: bool) -> Arc<ScalarUDF> {
+    udf(IntervalChoice {
+        is_greatest,
+        signature: Signature::variadic(vec![INTERVAL], Volatility::Immutable),
+    })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalKey {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalKey {
+    fn name(&self) -> &str {
+        "interval_key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(DataType::Binary)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let intervals = columns[0].as_primitive::<IntervalMonthDayNanoType>();
+        let keys: BinaryArray = intervals.iter().map(|i| i.map(key)).collect();
+        result(Arc::new(keys), constant)
+    }
+}
+
+/// Each number with its sign turned, so that bytes compare as numbers do.
+fn key(interval: IntervalMonthDayNano) -> Vec<u8> {
+    let mut key = Vec::with_capacity(32);
+    key.extend_from_slice(&(length_us(interval) ^ i128::MIN).to_be_bytes());
+    key.extend_from_slice(&(interval.months ^ i32::MIN).to_be_bytes());
+    key.extend_from_slice(&(interval.days ^ i32::MIN).to_be_bytes());
+    key.extend_from_slice(&(interval.nanoseconds ^ i64::MIN).to_be_bytes());
+    key
+}
+
+fn interval_of(key: &[u8]) -> Option<IntervalMonthDayNano> {
+    let fields = key.get(16..)?;
+    let months = i32::from_be_bytes(fields.get(..4)?.try_into().ok()?) ^ i32::MIN;
+    let days = i32::from_be_bytes(fields.get(4..8)?.try_into().ok()?) ^ i32::MIN;
+    let nanoseconds = i64::from_be_bytes(fields.get(8..)?.try_into().ok()?) ^ i64::MIN;
+    Some(IntervalMonthDayNano::new(months, days, nanoseconds))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalOfKey {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalOfKey {
+    fn name(&self) -> &str {
+        "interval_of_key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(INTERVAL)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let keys = columns[0].as_binary::<i32>();
+        let intervals: IntervalMonthDayNanoArray =
+            keys.iter().map(|key| key.and_then(interval_of)).collect();
+        result(Arc::new(intervals), constant)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalChoice {
+    is_greatest: bool,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalChoice {
+    fn name(&self) -> &str {
+        match self.is_greatest {
+            true => "greatest_interval",
+            false => "least_interval",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(INTERVAL)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let (columns, constant) = arrays(&args)?;
+        let intervals: Vec<_> = columns
+            .iter()
+            .map(|column| column.as_primitive::<IntervalMonthDayNanoType>())
+            .collect();
+        let rows = columns.first().map_or(0, |column| column.len());
+        let chosen: IntervalMonthDayNanoArray = (0..rows)
+            .map(|row| {
+                let values = intervals.iter().filter(|i| i.is_valid(row));
+                values.map(|i| i.value(row)).reduce(|first, other| {
+                    let (this, that) = (length_us(first), length_us(other));
+                    let is_better = if self.is_greatest {
+                        that > this
+                    } else {
+                        that < this
+                    };
+                    if is_better { other } else { first }
+                })
+            })
+            .collect();
+        result(Arc::new(chosen), constant)
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -205,6 +347,24 @@ mod tests {
         }
         assert!(times(interval(1, 0, 0), f64::NAN).is_err());
         assert!(times(interval(i32::MAX, 0, 0), 2.0).is_err());
+    }
+
+    #[test]
+    fn keys_sort_as_lengths_do() {
+        let interval = IntervalMonthDayNano::new;
+        let hour = 3_600_000_000_000;
+        let in_order = [
+            interval(-1, 0, 0),
+            interval(0, -29, 0),
+            interval(0, 0, 24 * hour),
+            interval(0, 1, 0),
+            interval(0, 0, 25 * hour),
+            interval(0, 30, 0),
+            interval(1, 0, 0),
+        ];
+        let keys = in_order.map(key);
+        assert!(keys.is_sorted());
+        assert_eq!(keys.map(|key| interval_of(&key)), in_order.map(Some));
     }
 
     #[test]

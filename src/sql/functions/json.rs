@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::AsArray;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
@@ -95,6 +96,17 @@ fn of_jsonb() -> Vec<Arc<ScalarUDF>> {
             &[
                 form!([Jsonb, Text, Jsonb] -> Jsonb, set),
                 form!([Jsonb, Text, Jsonb, Boolean] -> Jsonb, set),
+                form!([Jsonb, TextArray, Jsonb] -> Jsonb, set),
+                form!([Jsonb, TextArray, Jsonb, Boolean] -> Jsonb, set),
+            ],
+        ),
+        plain(
+            "jsonb_insert",
+            &[
+                form!([Jsonb, Text, Jsonb] -> Jsonb, insert),
+                form!([Jsonb, Text, Jsonb, Boolean] -> Jsonb, insert),
+                form!([Jsonb, TextArray, Jsonb] -> Jsonb, insert),
+                form!([Jsonb, TextArray, Jsonb, Boolean] -> Jsonb, insert),
             ],
         ),
         plain(
@@ -108,6 +120,106 @@ fn of_jsonb() -> Vec<Arc<ScalarUDF>> {
             &[form!([Jsonb] -> Text, |a| Ok(text_or_null(Some(parsed(&a[0])?.to_pretty_text()))))],
         ),
     ]
+}
+
+/// `a -> 'name'`, `a -> place`, of `jsonb`
+pub(crate) fn jsonb_member() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_member",
+        &[
+            form!([Jsonb, BigInt] -> Jsonb, member_at),
+            form!([Jsonb, Text] -> Jsonb, member_of),
+        ],
+    )
+}
+
+/// `a ? 'name'`: a member of an object, or a text in an array.
+pub(crate) fn has_name() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_has",
+        &[form!([Jsonb, Text] -> Boolean, |a| {
+            let has = has(&parsed(&a[0])?, text(&a[1])?);
+            Ok(ScalarValue::Boolean(Some(has)))
+        })],
+    )
+}
+
+/// `a ?| names`
+pub(crate) fn has_any() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_has_any",
+        &[form!([Jsonb, TextArray] -> Boolean, |a| {
+            let value = parsed(&a[0])?;
+            let has = names_of(&a[1])?.iter().flatten().any(|name| has(&value, name));
+            Ok(ScalarValue::Boolean(Some(has)))
+        })],
+    )
+}
+
+/// `a ?& names`
+pub(crate) fn has_all() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_has_all",
+        &[form!([Jsonb, TextArray] -> Boolean, |a| {
+            let value = parsed(&a[0])?;
+            let has = names_of(&a[1])?.iter().flatten().all(|name| has(&value, name));
+            Ok(ScalarValue::Boolean(Some(has)))
+        })],
+    )
+}
+
+fn names_of(names: &ScalarValue) -> Result<Vec<Option<String>>> {
+    match names {
+        ScalarValue::List(list) => {
+            let names = list.value(0);
+            let names = names.as_string::<i32>().iter();
+            Ok(names.map(|name| name.map(str::to_owned)).collect())
+        }
+        _ => Err(Error::internal("a form's argument is an array of texts")),
+    }
+}
+
+fn has(value: &Json, name: &str) -> bool {
+    let is_name = |value: &Json| matches!(value, Json::Text(text) if text == name);
+    match value {
+        Json::Object(members) => members.iter().any(|(n, _)| n == name),
+        Json::Array(items) => items.iter().any(is_name),
+        scalar => is_name(scalar),
+    }
+}
+
+/// As [`jsonb_member`], of `json`.
+pub(crate) fn json_member() -> Arc<ScalarUDF> {
+    plain(
+        "json_member",
+        &[
+            form!([Json, BigInt] -> Json, member_at),
+            form!([Json, Text] -> Json, member_of),
+        ],
+    )
+}
+
+fn member_of(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let found = match parsed(&arguments[0])? {
+        Json::Object(members) => {
+            let name = text(&arguments[1])?;
+            let mut members = members.into_iter();
+            members.find(|(n, _)| n == name).map(|(_, value)| value)
+        }
+        _ => None,
+    };
+    Ok(text_or_null(found.map(|value| value.to_text())))
+}
+
+fn member_at(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let found = match parsed(&arguments[0])? {
+        Json::Array(mut items) => {
+            let at = place(&items, &whole(&arguments[1])?.to_string());
+            at.map(|at| items.swap_remove(at))
+        }
+        _ => None,
+    };
+    Ok(text_or_null(found.map(|value| value.to_text())))
 }
 
 /// `a #> '{path}'`
@@ -274,16 +386,70 @@ fn extracted_value(arguments: &[ScalarValue]) -> Result<ScalarValue> {
 
 fn set(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let mut value = parsed(&arguments[0])?;
-    let path = path_of(text(&arguments[1])?)?.ok_or_else(|| {
-        Error::new(
-            sqlstate::INVALID_PARAMETER_VALUE,
-            "path elements must not be null",
-        )
-    })?;
+    let path = path_without_null(&arguments[1])?;
     let creates = !matches!(arguments.get(3), Some(ScalarValue::Boolean(Some(false))));
     put(&mut value, &path, parsed(&arguments[2])?, creates);
     value.sort();
     Ok(text_or_null(Some(value.to_text())))
+}
+
+/// A path as a text or as an array. Errors: 22004 a NULL in it.
+fn path_without_null(path: &ScalarValue) -> Result<Vec<String>> {
+    let steps = match path {
+        ScalarValue::List(list) => {
+            let steps = list.value(0);
+            let steps: Option<Vec<&str>> = steps.as_string::<i32>().iter().collect();
+            steps.map(|steps| steps.into_iter().map(str::to_owned).collect())
+        }
+        written => path_of(text(written)?)?,
+    };
+    steps.ok_or_else(|| {
+        Error::new(
+            sqlstate::NULL_VALUE_NOT_ALLOWED,
+            "path element at position 1 is null",
+        )
+    })
+}
+
+fn insert(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let mut value = parsed(&arguments[0])?;
+    let path = path_without_null(&arguments[1])?;
+    let is_after = matches!(arguments.get(3), Some(ScalarValue::Boolean(Some(true))));
+    insert_at(&mut value, &path, parsed(&arguments[2])?, is_after)?;
+    value.sort();
+    Ok(text_or_null(Some(value.to_text())))
+}
+
+/// Errors: 22023 a member that there is.
+fn insert_at(value: &mut Json, path: &[String], new: Json, is_after: bool) -> Result<()> {
+    let Some((step, rest)) = path.split_first() else {
+        return Ok(());
+    };
+    match value {
+        Json::Object(members) => match members.iter_mut().find(|(name, _)| name == step) {
+            Some(_) if rest.is_empty() => {
+                return Err(Error::new(
+                    sqlstate::INVALID_PARAMETER_VALUE,
+                    "cannot replace existing key",
+                )
+                .hint("Try using the function jsonb_set to replace key value."));
+            }
+            Some((_, member)) => return insert_at(member, rest, new, is_after),
+            None if rest.is_empty() => members.push((step.clone(), new)),
+            None => {}
+        },
+        Json::Array(items) => match place(items, step) {
+            Some(at) if rest.is_empty() => items.insert(at + usize::from(is_after), new),
+            Some(at) => return insert_at(&mut items[at], rest, new, is_after),
+            None if rest.is_empty() => {
+                let is_first = step.starts_with('-');
+                items.insert(if is_first { 0 } else { items.len() }, new);
+            }
+            None => {}
+        },
+        _ => {}
+    }
+    Ok(())
 }
 
 fn put(value: &mut Json, path: &[String], new: Json, creates: bool) {

@@ -41,13 +41,51 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
             "width_bucket",
             &[form!([Double, Double, Double, Integer] -> Integer, width_bucket)],
         ),
+        plain("power", &[form!([Double, Double] -> Double, power)]),
+        plain(
+            "to_hex",
+            &[
+                form!([Integer] -> Text, |a| {
+                    let number = whole(&a[0])?;
+                    Ok(ScalarValue::Utf8(i32::try_from(number).ok().map(|n| format!("{n:x}"))))
+                }),
+                form!([BigInt] -> Text, |a| {
+                    Ok(ScalarValue::Utf8(Some(format!("{:x}", whole(&a[0])?))))
+                }),
+            ],
+        ),
         plain("to_number", &[form!([Text, Text] -> Numeric, to_number)]),
     ]
 }
 
+/// Errors: 2201F what is no real number, 22003 what is out of range.
+fn power(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let (base, exponent) = (double(&arguments[0])?, double(&arguments[1])?);
+    let refused = |what| Err(Error::new(sqlstate::INVALID_POWER_ARGUMENT, what));
+    if base == 0.0 && exponent < 0.0 {
+        return refused("zero raised to a negative power is undefined");
+    }
+    if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 {
+        return refused("a negative number raised to a non-integer power yields a complex result");
+    }
+    let value = base.powf(exponent);
+    let is_exact = base.is_infinite() || exponent.is_infinite();
+    let out_of_range = |what| Err(Error::new(sqlstate::NUMERIC_OUT_OF_RANGE, what));
+    if value.is_infinite() && !is_exact {
+        return out_of_range("value out of range: overflow");
+    }
+    if value == 0.0 && base != 0.0 && !is_exact {
+        return out_of_range("value out of range: underflow");
+    }
+    Ok(ScalarValue::Float64(Some(value)))
+}
+
 fn sign(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let value = double(&arguments[0])?;
-    let sign = if value == 0.0 { 0.0 } else { value.signum() };
+    let sign = match value == 0.0 || value.is_nan() {
+        true => 0.0,
+        false => value.signum(),
+    };
     Ok(ScalarValue::Float64(Some(sign)))
 }
 
@@ -117,17 +155,18 @@ fn width_bucket(arguments: &[ScalarValue]) -> Result<ScalarValue> {
         double(&arguments[2])?,
     );
     let count = whole(&arguments[3])?;
+    let refused = |what| Err(Error::new(sqlstate::INVALID_WIDTH_BUCKET_ARGUMENT, what));
     if count <= 0 {
-        return Err(Error::new(
-            sqlstate::INVALID_PARAMETER_VALUE,
-            "count must be greater than zero",
-        ));
+        return refused("count must be greater than zero");
+    }
+    if value.is_nan() || low.is_nan() || high.is_nan() {
+        return refused("operand, lower bound, and upper bound cannot be NaN");
+    }
+    if low.is_infinite() || high.is_infinite() {
+        return refused("lower and upper bounds must be finite");
     }
     if low == high {
-        return Err(Error::new(
-            sqlstate::INVALID_PARAMETER_VALUE,
-            "lower bound cannot equal upper bound",
-        ));
+        return refused("lower bound cannot equal upper bound");
     }
     let share = (value - low) / (high - low);
     let bucket = (share * count as f64).floor() as i64 + 1;

@@ -4,6 +4,7 @@
 //! whoever has those.
 
 mod ages;
+mod angles;
 pub mod arithmetic;
 mod array_or_empty;
 pub(crate) mod averages;
@@ -11,6 +12,8 @@ mod beside;
 mod bytes;
 pub(crate) mod casts;
 pub mod characters;
+pub(crate) mod common_type;
+pub(crate) mod excluding;
 mod extract;
 mod float_arithmetic;
 mod float_totals;
@@ -19,11 +22,14 @@ mod interval_totals;
 pub(crate) mod intervals;
 pub(crate) mod json;
 mod json_build;
+pub(crate) mod kept;
+mod made_times;
 mod maths;
 pub mod numbers;
 pub(crate) mod numerics;
 pub(crate) mod only_value;
 mod option_lists;
+mod pairs;
 pub mod patterns;
 mod plain;
 mod regex_groups;
@@ -64,6 +70,9 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.push(array_or_empty::array_or_empty());
     functions.push(extract::extract());
     functions.extend(ages::functions());
+    functions.extend(angles::functions());
+    functions.extend(common_type::functions());
+    functions.extend(made_times::functions());
     functions.extend(bytes::functions());
     functions.extend(json::functions());
     functions.extend(json_build::functions());
@@ -76,6 +85,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
 /// Aggregates in the place of the engine's.
 pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
     let mut aggregates = sliding::aggregates();
+    aggregates.extend(pairs::aggregates());
     aggregates.extend([
         sums::sum(),
         averages::avg(),

@@ -139,7 +139,7 @@ fn local_time(time_us: i64, zone: Tz) -> Option<i64> {
 
 /// Microseconds since the epoch of a wall clock; the standard time where it shows one time twice,
 /// and the time before the change where it shows it never.
-fn universal_time(wall_us: i64, zone: Tz) -> Option<i64> {
+pub(super) fn universal_time(wall_us: i64, zone: Tz) -> Option<i64> {
     let wall: NaiveDateTime = Utc.timestamp_micros(wall_us).single()?.naive_utc();
     let found = zone.from_local_datetime(&wall);
     if let Some(time) = found.latest() {

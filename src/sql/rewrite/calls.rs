@@ -174,8 +174,62 @@ pub(super) fn time_function(expression: &mut Expr) {
             let today = ast::FunctionArgExpr::Expr(call("current_date", vec![]));
             list.args.insert(0, ast::FunctionArg::Unnamed(today));
         }
+        ("date_trunc", 3) => truncated_in_zone(expression),
         _ => {}
     }
+}
+
+/// `date_trunc(unit, time, zone)`: of the time on the clocks of the zone.
+fn truncated_in_zone(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    if let Some([unit, time, zone]) = listed_arguments(&function.args).as_deref() {
+        let in_zone = |time| call("timezone", vec![zone.clone(), time]);
+        let local = in_zone(time.clone());
+        *expression = in_zone(call("date_trunc", vec![unit.clone(), local]));
+    }
+}
+
+/// Parameters of `make_interval` in their order.
+const INTERVAL_PARAMETERS: [&str; 7] =
+    ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+
+/// `make_interval(days => 3, hours => 4)`: all arguments in their places, and none for the others.
+pub(super) fn made_interval(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    if last_part(&function.name) != "make_interval" {
+        return;
+    }
+    let FunctionArguments::List(list) = &function.args else {
+        return;
+    };
+    let mut values: [Option<Expr>; 7] = Default::default();
+    for (at, argument) in list.args.iter().enumerate() {
+        let (place, value) = match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(value)) => (Some(at), value),
+            ast::FunctionArg::Named {
+                name,
+                arg: ast::FunctionArgExpr::Expr(value),
+                ..
+            } => {
+                let name = crate::sql::data_types::folded(name);
+                let place = INTERVAL_PARAMETERS.iter().position(|p| *p == name);
+                (place, value)
+            }
+            _ => return,
+        };
+        match place.and_then(|place| values.get_mut(place)) {
+            Some(slot @ None) => *slot = Some(value.clone()),
+            // Too many, twice the same, or none that there is: refused under its own name.
+            _ => return,
+        }
+    }
+    let nothing = || cast_to(number(0), DataType::Int(None));
+    let values = values.into_iter().map(|v| v.unwrap_or_else(nothing));
+    *expression = call("make_interval", values.collect());
 }
 
 /// A ranking window function in PostgreSQL's type; the engine counts without a sign.

@@ -29,6 +29,10 @@ const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role", "localtimest
 const SYNONYMS: &[(&str, &str)] = &[
     ("every", "bool_and"),
     ("variance", "var_samp"),
+    ("ceiling", "ceil"),
+    ("pow", "power"),
+    ("array_to_json", "to_json"),
+    ("row_to_json", "to_json"),
     ("transaction_timestamp", "now"),
     ("statement_timestamp", "now"),
     ("clock_timestamp", "now"),
@@ -124,6 +128,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             calls::modulo(expression);
             calls::whole_result(expression);
             calls::time_function(expression);
+            calls::made_interval(expression);
         }
         Expr::Cast { .. } => {
             cast(expression);

@@ -1,7 +1,7 @@
 //! `VALUES (date '2024-01-01'), ('2024-02-01')`: a text constant is of the type that another row gives
 //! the column. The engine asks for one type in all rows.
 
-use datafusion::sql::sqlparser::ast::{DataType, Expr, SetExpr};
+use datafusion::sql::sqlparser::ast::{DataType, Expr, SetExpr, Value};
 
 use super::postgres::string_constant;
 use super::trees::{cast_to, take};
@@ -38,6 +38,14 @@ fn written_type(expression: &Expr) -> Option<DataType> {
     match expression {
         Expr::Cast { data_type, .. } => Some(data_type.clone()),
         Expr::TypedString(typed) => Some(typed.data_type.clone()),
+        Expr::Interval(_) => Some(DataType::Interval {
+            fields: None,
+            precision: None,
+        }),
+        Expr::Value(value) => match value.value {
+            Value::Boolean(_) => Some(DataType::Boolean),
+            _ => None,
+        },
         Expr::Nested(inner) => written_type(inner),
         _ => None,
     }

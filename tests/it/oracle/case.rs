@@ -45,6 +45,8 @@ pub struct Shape {
     pub asked: usize,
     pub restarts: bool,
     pub standard_only: bool,
+    /// With forms that the grammar learned later; without them a seed means the same as before.
+    pub later_forms: bool,
 }
 
 /// The cuts of invariant 10: a statement at a time, a few, all.
@@ -118,7 +120,7 @@ impl Case {
 }
 
 fn view(random: &mut Random, made: &[(View, Vec<Column>)], shape: Shape) -> (View, Vec<Column>) {
-    let mut grammar = Grammar::new(random, shape.standard_only);
+    let mut grammar = Grammar::new(random, shape.standard_only, shape.later_forms);
     for (view, columns) in made {
         // What is built on a view that PostgreSQL does not know is not known to it either.
         if view.standard {

@@ -69,6 +69,7 @@ fn views_of_any_query_equal_their_batch_answer() {
         asked: 0,
         restarts: true,
         standard_only: false,
+        later_forms: false,
     };
     run(check(Bench::new(None), seeds(1..13), |seed| {
         Case::new(seed, shape)
@@ -91,6 +92,7 @@ fn answers_are_those_of_postgres() {
         asked: 30,
         restarts: false,
         standard_only: true,
+        later_forms: false,
     };
     run(async {
         let client = postgres.connect().await;
@@ -113,10 +115,33 @@ fn a_corpus_of_queries_is_answered_as_postgres_does() {
         asked: 150,
         restarts: false,
         standard_only: true,
+        later_forms: false,
     };
     run(async {
         let client = postgres.connect().await;
         check(Bench::new(Some(client)), seeds(1001..1005), |seed| {
+            Case::new(seed, shape)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn intervals_and_frames_that_exclude_are_answered_as_postgres_does() {
+    let Some(postgres) = Postgres::start("later forms against PostgreSQL's answers") else {
+        return;
+    };
+    let shape = Shape {
+        views: 6,
+        changes: 4,
+        asked: 30,
+        restarts: false,
+        standard_only: true,
+        later_forms: true,
+    };
+    run(async {
+        let client = postgres.connect().await;
+        check(Bench::new(Some(client)), seeds(2001..2004), |seed| {
             Case::new(seed, shape)
         })
         .await;

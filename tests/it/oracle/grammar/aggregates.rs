@@ -21,7 +21,7 @@ impl Grammar<'_> {
                 )
             }
             Kind::Array => return self.array_aggregate(scope),
-            Kind::Date | Kind::Timestamp => {
+            Kind::Date | Kind::Timestamp | Kind::Interval => {
                 let one = self.scalar(scope, kind, 0);
                 format!("{}({one})", self.pick(&["min", "max"]))
             }

@@ -41,6 +41,8 @@ pub enum Kind {
     Boolean,
     Date,
     Timestamp,
+    /// Of those that are equal there is one text.
+    Interval,
     /// Arrays: they are ordered, compared and counted, and nothing else.
     Array,
 }
@@ -122,6 +124,8 @@ pub struct Grammar<'r> {
     random: &'r mut Random,
     names: usize,
     standard_only: bool,
+    /// Intervals, and frames that leave rows out.
+    later_forms: bool,
     standard: bool,
     /// Views and common table expressions that FROM may name.
     named: Vec<(String, Vec<Column>)>,
@@ -132,11 +136,12 @@ pub struct Grammar<'r> {
 }
 
 impl<'r> Grammar<'r> {
-    pub fn new(random: &'r mut Random, standard_only: bool) -> Self {
+    pub fn new(random: &'r mut Random, standard_only: bool, later_forms: bool) -> Self {
         Self {
             random,
             names: 0,
             standard_only,
+            later_forms,
             standard: true,
             named: Vec::new(),
             outer: Vec::new(),
@@ -177,6 +182,9 @@ impl<'r> Grammar<'r> {
     }
 
     fn kind(&mut self) -> Kind {
+        if self.later_forms && self.chance(20) {
+            return Kind::Interval;
+        }
         *self.random.pick(&KINDS)
     }
 

@@ -23,6 +23,7 @@ impl Grammar<'_> {
             Kind::Boolean => format!("({})", self.condition(scope, depth)),
             Kind::Date => self.date(scope, depth),
             Kind::Timestamp => self.timestamp(scope, depth),
+            Kind::Interval => self.interval(scope, depth),
             Kind::Array => self.array(scope, depth),
         }
     }
@@ -52,6 +53,7 @@ impl Grammar<'_> {
             Kind::Boolean => self.pick(&["true", "false", "NULL::boolean"]).to_owned(),
             Kind::Date => format!("date '2024-02-{:02}'", 1 + n),
             Kind::Timestamp => format!("timestamp '2024-02-01 00:0{n}:30'"),
+            Kind::Interval => format!("interval '{n} hours'"),
             Kind::Array => format!("ARRAY[{n}, NULL]::bigint[]"),
         }
     }
@@ -72,6 +74,23 @@ impl Grammar<'_> {
             _ => format!(
                 "CASE {} WHEN 1 THEN {one} WHEN 2 THEN {other} END",
                 self.scalar(scope, Kind::Integer, 0)
+            ),
+        }
+    }
+
+    /// Nothing is added up, so that no two texts mean one length.
+    fn interval(&mut self, scope: &[Column], depth: u32) -> String {
+        match self.random.below(3) {
+            0 => format!(
+                "{}({}, {})",
+                self.pick(&["greatest", "least"]),
+                self.scalar(scope, Kind::Interval, depth),
+                self.scalar(scope, Kind::Interval, depth)
+            ),
+            _ => format!(
+                "({} - {})",
+                self.scalar(scope, Kind::Timestamp, depth),
+                self.scalar(scope, Kind::Timestamp, depth)
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! Window calls with frames of rows, ranges and groups.
+//! Window calls with frames of rows, ranges and groups, and what they exclude.
 
 use super::{Column, Grammar, Kind, all_names};
 
@@ -41,7 +41,7 @@ impl Grammar<'_> {
             2 => {
                 let (call, kind) = self.framed_call(scope);
                 let order = self.total_order(scope);
-                let frame = self.pick(&ROWS);
+                let frame = self.frame(&ROWS);
                 (
                     format!("({call} OVER ({partition}{order} {frame})){}", cast(kind)),
                     kind,
@@ -50,7 +50,7 @@ impl Grammar<'_> {
             3 => {
                 let (call, kind) = self.framed_call(scope);
                 let order = self.partial_order(scope);
-                let frame = self.pick(&PEERS);
+                let frame = self.frame(&PEERS);
                 (
                     format!("({call} OVER ({partition}{order} {frame})){}", cast(kind)),
                     kind,
@@ -62,7 +62,7 @@ impl Grammar<'_> {
                     return (format!("({call} OVER ({partition})){}", cast(kind)), kind);
                 };
                 let direction = self.pick(&["", " DESC", " NULLS FIRST"]);
-                let frame = self.pick(&DISTANCES);
+                let frame = self.frame(&DISTANCES);
                 (
                     format!(
                         "({call} OVER ({partition}ORDER BY {number}{direction} {frame})){}",
@@ -76,6 +76,16 @@ impl Grammar<'_> {
                 (format!("({call} OVER ({partition})){}", cast(kind)), kind)
             }
         }
+    }
+
+    /// A frame, sometimes without some of its rows.
+    fn frame(&mut self, frames: &[&'static str]) -> String {
+        let frame = self.pick(frames);
+        if !self.later_forms || frame.is_empty() || !self.chance(30) {
+            return frame.to_owned();
+        }
+        let left_out = self.pick(&["CURRENT ROW", "GROUP", "TIES", "NO OTHERS"]);
+        format!("{frame} EXCLUDE {left_out}")
     }
 
     fn partition(&mut self, scope: &[Column]) -> String {
