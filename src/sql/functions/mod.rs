@@ -26,6 +26,7 @@ pub(crate) mod only_value;
 mod option_lists;
 pub mod patterns;
 mod plain;
+mod regex_groups;
 mod regexes;
 pub(crate) mod rounding;
 pub(crate) mod self_sorted;

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use regex::{CaptureLocations, Regex, RegexBuilder};
 
 use super::plain::Type;
+use super::regex_groups::GroupPlace;
 use super::{no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
@@ -138,6 +139,8 @@ struct Pattern {
     all: bool,
     /// Room for the groups of a match.
     groups: CaptureLocations,
+    /// Where the first group is, if the match alone says it.
+    first_group: Option<GroupPlace>,
 }
 
 impl<'a> Rows<'a> {
@@ -156,7 +159,12 @@ impl<'a> Rows<'a> {
             Entry::Vacant(new) => {
                 let (regex, all) = compiled(key.0, key.1)?;
                 let groups = regex.capture_locations();
-                self.compiled.push(Pattern { regex, all, groups });
+                self.compiled.push(Pattern {
+                    groups,
+                    first_group: GroupPlace::of(key.0).filter(|_| key.1.is_empty()),
+                    regex,
+                    all,
+                });
                 *new.insert(self.compiled.len() - 1)
             }
         })
@@ -194,6 +202,9 @@ impl<'a> Rows<'a> {
 
 /// The first group's match, or the whole one's if there is no group.
 fn part<'a>(text: &'a str, pattern: &mut Pattern) -> Option<&'a str> {
+    if let Some(place) = pattern.first_group {
+        return Some(place.within(pattern.regex.find(text)?.as_str()));
+    }
     let wanted = usize::from(pattern.groups.len() > 1);
     pattern.regex.captures_read(&mut pattern.groups, text)?;
     let (start, end) = pattern.groups.get(wanted)?;
