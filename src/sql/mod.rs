@@ -8,6 +8,7 @@
 //! ```
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
+pub mod access;
 mod asof;
 pub mod context;
 mod correlated;
@@ -22,6 +23,7 @@ pub mod guards;
 pub mod hints;
 pub mod interval;
 mod interval_order;
+pub mod masking;
 pub mod names;
 mod numeric_floats;
 mod offsets;
