@@ -17,5 +17,6 @@ USER tidemill
 WORKDIR /var/lib/tidemill
 VOLUME /var/lib/tidemill
 EXPOSE 5433 8433
+# It listens to other machines, so that a start without users needs TIDEMILL_PASSWORD_FILE.
 ENTRYPOINT ["tidemill"]
 CMD ["serve", "--data", "/var/lib/tidemill/data", "--listen", "0.0.0.0:5433", "--http", "0.0.0.0:8433"]

@@ -21,7 +21,7 @@ mod tests;
 #[cfg(test)]
 mod tests_schedules;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
@@ -30,6 +30,9 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
+use crate::catalog::access::Access;
+use crate::catalog::access::password::SALT_BYTES;
+use crate::catalog::access::role::BOOTSTRAP_OID;
 use crate::catalog::pg_catalog::backends::Backends;
 use crate::clock::{ClockRef, SystemClock};
 use crate::engine::status::EngineStatus;
@@ -50,6 +53,8 @@ pub struct DatabaseOptions {
     pub memory_limit_bytes: usize,
     /// Where time comes from.
     pub clock: ClockRef,
+    /// Folders that connectors may read and write once there are users.
+    pub allowed_paths: Vec<PathBuf>,
     /// Pipelines start running at open (`serve`); false for offline work.
     pub start_pipelines: bool,
     /// Functions of the program that embeds the database.
@@ -61,6 +66,7 @@ impl Default for DatabaseOptions {
         Self {
             memory_limit_bytes: MEMORY_LIMIT_BYTES,
             clock: SystemClock::shared(),
+            allowed_paths: Vec::new(),
             start_pipelines: true,
             functions: Vec::new(),
         }
@@ -95,6 +101,23 @@ impl Database {
         &self.parts.backends
     }
 
+    /// Who there is, and who may do what.
+    pub(crate) fn access(&self) -> Arc<Access> {
+        self.parts.catalog.snapshot().access().clone()
+    }
+
+    /// The salt that a user who does not exist is told.
+    pub(crate) fn mock_salt(&self, user: &str) -> [u8; SALT_BYTES] {
+        self.parts.catalog.mock_salt(user)
+    }
+
+    /// Keeps an event; that it cannot be kept is logged.
+    pub(crate) fn record_event(&self, kind: &str, object: &str, detail: serde_json::Value) {
+        if let Err(error) = self.parts.history.record_event(kind, object, None, detail) {
+            tracing::error!(object, event = kind, %error, "could not keep an event");
+        }
+    }
+
     /// State of everything that runs; never blocks on a pipeline.
     pub fn engine_status(&self) -> EngineStatus {
         self.parts.engine().status()
@@ -103,6 +126,17 @@ impl Database {
     /// Where this database's time comes from.
     pub fn clock(&self) -> &ClockRef {
         &self.parts.clock
+    }
+
+    /// Gives the bootstrap role a password, so that somebody can log in.
+    pub(crate) async fn set_first_password(&self, password: &str) -> Result<()> {
+        let name = self.access().role_name(BOOTSTRAP_OID);
+        let statement = format!(
+            "ALTER USER {} PASSWORD {}",
+            crate::sql::names::quote_identifier(&name),
+            crate::sql::names::quote_literal(password)
+        );
+        self.execute(&statement).await
     }
 
     /// Runs statements, discarding rows. Several statements without `BEGIN` are one transaction.
@@ -192,7 +226,8 @@ impl std::fmt::Debug for Database {
 }
 
 async fn run_all(session: &mut Session, sql: &str) -> Result<()> {
-    for (statement, _) in session.parse(sql)? {
+    for (statement, text) in session.parse(sql)? {
+        session.announce(&text);
         match session.execute(&statement, &[]).await? {
             StatementResult::Rows { stream, .. } | StatementResult::CopyOut { stream, .. } => {
                 stream.try_for_each(|_| async { Ok(()) }).await?;

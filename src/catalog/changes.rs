@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::access::AccessChange;
 use super::definition::{CatalogObject, PipelineDefinition};
 use super::function::FunctionDefinition;
 use super::schedule::ScheduleDefinition;
@@ -50,6 +51,8 @@ pub enum CatalogChange {
     CreateSchedule(String, ScheduleDefinition),
     /// A schedule goes.
     DropSchedule(String),
+    /// Roles, owners or grants.
+    Access(AccessChange),
 }
 
 /// A session's uncommitted changes to the catalog.
@@ -126,6 +129,7 @@ impl CatalogTransaction {
             apply(&mut contents, change)?;
         }
         contents.check_references()?;
+        contents.settle_access()?;
         contents.bump_version();
         Ok(contents)
     }
@@ -138,8 +142,10 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
         secrets,
         functions,
         schedules,
+        access,
     } = contents.parts_mut();
     match change {
+        CatalogChange::Access(change) => Arc::make_mut(access).apply(change)?,
         CatalogChange::Create(object) => {
             if objects.contains_key(&object.name) {
                 return Err(duplicate_relation(&object.name));

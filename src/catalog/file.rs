@@ -85,7 +85,8 @@ impl CatalogFile {
     /// Replaces the file; durable when it returns, and the old one stands until then.
     pub fn write(&self, body: &FileBody) -> Result<()> {
         let bytes = encode(body)?;
-        write_whole(&self.dir, FILE_NAME, &bytes, 0o644)
+        // What passwords are checked against is in it.
+        write_whole(&self.dir, FILE_NAME, &bytes, 0o600)
     }
 }
 

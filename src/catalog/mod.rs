@@ -13,6 +13,7 @@
 //! says what is pending and under which marker, the log's commit frame carries the marker, and
 //! after a crash the marker in the log decides. Absent: SQL text, pipelines, files of others.
 
+pub mod access;
 pub mod changes;
 pub mod definition;
 mod file;
@@ -191,6 +192,11 @@ impl Catalog {
         let contents = Arc::new(contents);
         *self.current.write() = contents.clone();
         contents
+    }
+
+    /// The salt that a user who does not exist is told, the same at every try as a real one's.
+    pub fn mock_salt(&self, user: &str) -> [u8; access::password::SALT_BYTES] {
+        self.cipher.mock_salt(user)
     }
 
     /// Encrypts a secret's value for [`changes::CatalogChange::PutSecret`].

@@ -12,6 +12,7 @@ use std::path::Path;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 
+use super::access::password::SALT_BYTES;
 use super::file::write_whole;
 use super::snapshot::SecretRecord;
 use crate::error::{Error, Result, sqlstate};
@@ -22,6 +23,7 @@ const KEY_BYTES: usize = 32;
 /// Seals and opens secrets.
 pub(super) struct SecretCipher {
     key: LessSafeKey,
+    mock: ring::hmac::Key,
     random: SystemRandom,
 }
 
@@ -53,8 +55,18 @@ impl SecretCipher {
         })?;
         Ok(Self {
             key: LessSafeKey::new(key),
+            mock: ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &bytes),
             random,
         })
+    }
+
+    /// What only this database can compute of a name, and always the same.
+    pub fn mock_salt(&self, user: &str) -> [u8; SALT_BYTES] {
+        let text = format!("salt of a user who does not exist: {user}");
+        let tag = ring::hmac::sign(&self.mock, text.as_bytes());
+        let mut salt = [0; SALT_BYTES];
+        salt.copy_from_slice(&tag.as_ref()[..SALT_BYTES]);
+        salt
     }
 
     /// Encrypts a value under a fresh nonce.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::FIRST_OID;
+use super::access::{Access, ObjectKey};
 use super::definition::{CatalogObject, Definition, OptionValue, Options, PipelineDefinition};
 use super::function::FunctionDefinition;
 use super::schedule::ScheduleDefinition;
@@ -45,6 +46,9 @@ pub struct CatalogSnapshot {
     /// Of recovery drills.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     schedules: BTreeMap<String, ScheduleDefinition>,
+    /// Roles, owners and grants; a copy only where it changes.
+    #[serde(default)]
+    access: Arc<Access>,
 }
 
 /// The name spaces, to change them.
@@ -54,6 +58,7 @@ pub(super) struct PartsMut<'a> {
     pub secrets: &'a mut BTreeMap<String, SecretRecord>,
     pub functions: &'a mut BTreeMap<String, Arc<FunctionDefinition>>,
     pub schedules: &'a mut BTreeMap<String, ScheduleDefinition>,
+    pub access: &'a mut Arc<Access>,
 }
 
 impl Default for CatalogSnapshot {
@@ -66,6 +71,7 @@ impl Default for CatalogSnapshot {
             secrets: BTreeMap::new(),
             functions: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            access: Arc::default(),
         }
     }
 }
@@ -138,7 +144,32 @@ impl CatalogSnapshot {
             secrets: &mut self.secrets,
             functions: &mut self.functions,
             schedules: &mut self.schedules,
+            access: &mut self.access,
         }
+    }
+
+    /// Roles, owners and grants.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// What was granted of objects that are no longer there goes.
+    pub(super) fn settle_access(&mut self) -> Result<()> {
+        let exists = |key: &ObjectKey| match key {
+            ObjectKey::Database | ObjectKey::Schema => true,
+            ObjectKey::Relation(oid) | ObjectKey::Column(oid, _) => {
+                self.objects.values().any(|o| o.oid == *oid)
+            }
+            ObjectKey::Pipeline(name) => self.pipelines.contains_key(name),
+            ObjectKey::Secret(name) => self.secrets.contains_key(name),
+            ObjectKey::Function(oid) => self.functions.values().any(|f| f.oid == *oid),
+        };
+        if self.access.entries().any(|(key, _)| !exists(key)) {
+            let mut access = Access::clone(&self.access);
+            access.retain(exists);
+            self.access = Arc::new(access);
+        }
+        self.access.check_roles()
     }
 
     /// All schedules of recovery drills, by name.

@@ -17,6 +17,13 @@ pub(super) struct Config {
     pub memory_limit: Option<String>,
     pub log_level: Option<String>,
     pub log_format: Option<String>,
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub tls_client_ca: Option<PathBuf>,
+    pub tls_required: Option<bool>,
+    pub max_connections: Option<usize>,
+    pub allowed_paths: Option<Vec<PathBuf>>,
+    pub password_file: Option<PathBuf>,
 }
 
 impl Config {
@@ -45,13 +52,20 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 13] = [
     "data",
     "listen",
     "http",
     "memory_limit",
     "log_level",
     "log_format",
+    "tls_cert",
+    "tls_key",
+    "tls_client_ca",
+    "tls_required",
+    "max_connections",
+    "allowed_paths",
+    "password_file",
 ];
 
 /// The key that a reader's message calls unknown.

@@ -67,17 +67,67 @@ struct Settings {
     log_format: Option<String>,
 }
 
+/// Settings of the server alone.
+#[derive(Debug, Default, Clone, Args)]
+struct ServeSettings {
+    /// Address of the Postgres wire [default: 127.0.0.1:5433]
+    #[arg(long, env = "TIDEMILL_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Address of metrics and health over HTTP [default: 127.0.0.1:8433]
+    #[arg(long, env = "TIDEMILL_HTTP", value_name = "ADDRESS")]
+    http: Option<String>,
+    /// Certificate chain in PEM; with --tls-key connections can be encrypted
+    #[arg(long, env = "TIDEMILL_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Private key in PEM of the certificate
+    #[arg(long, env = "TIDEMILL_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Certificates in PEM of who signs those of clients, whose common name is the user's
+    #[arg(long, env = "TIDEMILL_TLS_CLIENT_CA", value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+    /// Refuse unencrypted connections from other machines
+    #[arg(long, env = "TIDEMILL_TLS_REQUIRED")]
+    tls_required: bool,
+    /// Connections at once [default: 1000]
+    #[arg(long, env = "TIDEMILL_MAX_CONNECTIONS", value_name = "COUNT")]
+    max_connections: Option<usize>,
+    /// Folder that connectors may read and write once there are users; may be given several times
+    #[arg(
+        long = "allowed-path",
+        env = "TIDEMILL_ALLOWED_PATHS",
+        value_name = "FOLDER",
+        value_delimiter = ':'
+    )]
+    allowed_paths: Vec<PathBuf>,
+    /// File with the first superuser's password, for a start without users
+    #[arg(long, env = "TIDEMILL_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl ServeSettings {
+    /// These settings, and where one is not given, the file's.
+    fn or(self, config: Config) -> Self {
+        Self {
+            listen: self.listen.or(config.listen),
+            http: self.http.or(config.http),
+            tls_cert: self.tls_cert.or(config.tls_cert),
+            tls_key: self.tls_key.or(config.tls_key),
+            tls_client_ca: self.tls_client_ca.or(config.tls_client_ca),
+            tls_required: self.tls_required || config.tls_required.unwrap_or(false),
+            max_connections: self.max_connections.or(config.max_connections),
+            allowed_paths: match self.allowed_paths.is_empty() {
+                true => config.allowed_paths.unwrap_or_default(),
+                false => self.allowed_paths,
+            },
+            password_file: self.password_file.or(config.password_file),
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server
-    Serve {
-        /// Address of the Postgres wire [default: 127.0.0.1:5433]
-        #[arg(long, env = "TIDEMILL_LISTEN", value_name = "ADDRESS")]
-        listen: Option<String>,
-        /// Address of metrics and health over HTTP [default: 127.0.0.1:8433]
-        #[arg(long, env = "TIDEMILL_HTTP", value_name = "ADDRESS")]
-        http: Option<String>,
-    },
+    Serve(ServeSettings),
     /// Run scripts embedded, to the end of what is available; no server
     Run {
         /// Scripts, in this order; without --data they run in a folder that is then deleted
@@ -175,11 +225,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
     let config = Config::read(arguments.settings.config.as_deref())?;
     let settings = arguments.settings.or(&config);
     match arguments.command {
-        Command::Serve { listen, http } => {
+        Command::Serve(serve) => {
             logging::start(&settings, "info")?;
-            let listen = listen.or(config.listen);
-            let http = http.or(config.http);
-            serve::serve(&settings, listen.as_deref(), http.as_deref()).await?;
+            serve::serve(&settings, serve.or(config)).await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Run { files } => {

@@ -15,6 +15,7 @@ pub mod generator;
 pub mod kafka;
 pub mod log_source;
 pub mod open;
+pub mod paths;
 pub mod replayed;
 pub mod settings;
 pub mod sinks;

@@ -12,6 +12,7 @@ use super::formats::FormatOptions;
 use super::generator::GeneratorSource;
 use super::kafka::KafkaSource;
 use super::log_source::LogSource;
+use super::paths::PathRule;
 use super::replayed::{LetterFormat, Letters, ReplayedSource};
 use super::settings::{SecretLookup, Settings};
 use super::sinks::{BlackholeSink, ConsoleSink, FilesSink};
@@ -54,6 +55,8 @@ pub struct ConnectorEnvironment {
     pub retain_batches: usize,
     /// Where the console sink writes.
     pub console: ConsoleWriter,
+    /// Local paths that may be reached.
+    pub paths: PathRule,
 }
 
 impl ConnectorEnvironment {
@@ -70,6 +73,7 @@ impl ConnectorEnvironment {
             secrets: Arc::new(|_| None),
             retain_batches: 100,
             console: Arc::new(Mutex::new(std::io::stderr())),
+            paths: PathRule::default(),
         }
     }
 
@@ -124,6 +128,8 @@ pub fn open_source(
         environment.letters = Some(Arc::new(Letters::new(log, object.oid, id)));
     }
     let environment = &environment;
+    let settings = Settings::new(&object.name, options, &environment.secrets);
+    check_location(connector.as_deref(), &settings, environment)?;
     let source: SourceRef = match connector.as_deref() {
         None | Some("socket") => Arc::new(LogSource::open(object, environment.durable_log()?)?),
         Some("files") => Arc::new(FilesSource::open(&sent, options, environment)?),
@@ -136,7 +142,6 @@ pub fn open_source(
             ));
         }
     };
-    let settings = Settings::new(&object.name, options, &environment.secrets);
     if let Some(schema_evolution) = settings.text("schema_evolution")?
         && schema_evolution != "none"
     {
@@ -157,6 +162,18 @@ pub fn open_source(
     match connector {
         None => Ok(source),
         Some(_) => BadRowPolicy::wrap(source, &settings, Names::new(&object.name, environment)),
+    }
+}
+
+/// A connector of files reaches allowed paths only.
+fn check_location(
+    connector: Option<&str>,
+    settings: &Settings<'_>,
+    environment: &ConnectorEnvironment,
+) -> Result<()> {
+    match (connector, settings.text("location")?) {
+        (Some("files"), Some(location)) => environment.paths.check(&location),
+        _ => Ok(()),
     }
 }
 
@@ -204,6 +221,7 @@ pub fn open_sink(
     let input = input.into();
     let options: &Options = &sink.options;
     let settings = Settings::new(&object.name, options, &environment.secrets);
+    check_location(Some(&sink.connector), &settings, environment)?;
     let sink: SinkRef = match sink.connector.as_str() {
         "files" => Arc::new(FilesSink::open(&object.name, &settings, input)?),
         "console" => Arc::new(ConsoleSink::open(

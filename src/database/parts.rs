@@ -13,6 +13,7 @@ use super::DatabaseOptions;
 use super::lock::DirectoryLock;
 use super::seams::{CatalogDefinitions, SessionBinder};
 use crate::catalog::Catalog;
+use crate::catalog::access::Subject;
 use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
 use crate::catalog::history::{History, METRICS_RETENTION_US};
 use crate::catalog::pg_catalog::backends::Backends;
@@ -20,6 +21,7 @@ use crate::catalog::snapshot::{CatalogSnapshot, pipeline_of};
 use crate::catalog::system_tables::SystemFacts;
 use crate::checkpoint::leftover::archive_leftovers;
 use crate::clock::ClockRef;
+use crate::connectors::paths::PathRule;
 use crate::engine::Engine;
 use crate::engine::parts::EngineParts;
 use crate::error::Result;
@@ -54,6 +56,8 @@ pub(crate) struct DatabaseParts {
     pub started_at_us: i64,
     /// What queries compute on.
     pub query_threads: Arc<QueryThreads>,
+    /// Local paths that connectors may reach.
+    pub paths: PathRule,
     /// Memory and spill files of all queries.
     pub runtime: Arc<RuntimeEnv>,
     /// Set once at open; see [`Self::engine`].
@@ -77,7 +81,13 @@ impl DatabaseParts {
         let limit = options.memory_limit_bytes as f64;
         let budget = MemoryBudget::new((limit * STATE_SHARE) as usize);
         let tables = open_tables(dir, &catalog, &log, &budget)?;
+        let paths = {
+            let catalog = catalog.clone();
+            let has_users = move || catalog.snapshot().access().requires_authentication();
+            PathRule::new(options.allowed_paths.clone(), Arc::new(has_users))
+        };
         let parts = Arc::new(Self {
+            paths,
             catalog,
             history,
             log,
@@ -140,8 +150,9 @@ impl DatabaseParts {
     }
 
     /// What the system tables tell of.
-    pub fn system_facts(self: &Arc<Self>) -> SystemFacts {
+    pub fn system_facts(self: &Arc<Self>, subject: Arc<Subject>) -> SystemFacts {
         SystemFacts {
+            subject,
             history: self.history.clone(),
             catalog: self.catalog.clone(),
             status: {
@@ -304,6 +315,7 @@ async fn start_engine(
         definitions: Arc::new(CatalogDefinitions::new(parts.catalog.clone())),
         binder: Arc::new(SessionBinder::new(parts)),
         history: parts.history.clone(),
+        paths: parts.paths.clone(),
         run_pipelines: options.start_pipelines,
     })
     .await

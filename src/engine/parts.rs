@@ -12,6 +12,7 @@ use datafusion::logical_expr::LogicalPlan;
 
 use crate::catalog::definition::{CatalogObject, KeptNames, PipelineDefinition};
 use crate::clock::ClockRef;
+use crate::connectors::paths::PathRule;
 use crate::connectors::{ConnectorEnvironment, DataGap, DeadLetter};
 use crate::error::Result;
 use crate::log::DurableLog;
@@ -133,6 +134,7 @@ impl EngineParts {
                 history.record_dead_letters(stream, "", commit, letters);
             })),
             secrets: Arc::new(move |name| definitions.secret(name)),
+            paths: self.paths.clone(),
             retain_batches,
             ..ConnectorEnvironment::new(Some(Arc::clone(&self.log)), self.clock.clone())
         }
@@ -156,6 +158,8 @@ pub struct EngineParts {
     pub binder: Arc<dyn Binder>,
     /// History.
     pub history: Arc<dyn History>,
+    /// Local paths that connectors may reach.
+    pub paths: PathRule,
     /// Pipelines run; false: they are opened for reading and stay stopped.
     pub run_pipelines: bool,
 }

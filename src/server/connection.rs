@@ -27,6 +27,7 @@ use super::wire::{Failure, Wire, WireResult, shielded};
 use crate::catalog::pg_catalog::backends::BackendState;
 use crate::error::Error;
 use crate::session::{StatementResult, TransactionStatus};
+use crate::sql::masking::shown;
 use crate::sql::statement::Statement;
 use crate::values::{Format, OutputSettings};
 
@@ -235,8 +236,9 @@ where
         }
         let several = statements.len() > 1;
         let mut outcome = Ok(());
-        for (statement, _) in &statements {
+        for (statement, text) in &statements {
             self.set_deadline();
+            self.session.announce(text);
             if several {
                 // After a COMMIT among them the next ones are an implicit transaction again.
                 self.session.begin_implicit();
@@ -376,7 +378,7 @@ where
 
     /// Tells everyone what runs now, and starts its time.
     pub fn statement_starts(&mut self, text: &str) {
-        self.session.backend().statement_started(text);
+        self.session.backend().statement_started(&shown(text));
         self.set_deadline();
     }
 

@@ -205,6 +205,7 @@ where
                     return self.complete("DEALLOCATE".to_owned());
                 }
                 self.open_implicit(statement);
+                self.session.announce(&portal.prepared.text);
                 let result = self
                     .wire
                     .guard(self.session.execute(statement, &portal.parameters))

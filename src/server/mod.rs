@@ -1,9 +1,9 @@
 //! The Postgres-wire server, and HTTP beside it: clients of [`Database`] and its sessions.
 //!
 //! ```text
-//! accept ─ startup ─ connection loop ─┬─ simple query ─┐
-//!                                     ├─ extended ─────┼─ rows ─ values ─ wire ─ socket
-//!                                     └─ COPY ─────────┘
+//! accept ─ TLS ─ startup ─ gate ─ connection loop ─┬─ simple query ─┐
+//!                                                  ├─ extended ─────┼─ rows ─ values ─ wire ─ socket
+//!                                                  └─ COPY ─────────┘
 //! ```
 //!
 //! One task per connection, on pgwire's messages but with a loop of our own: pgwire's buffers whole
@@ -14,12 +14,16 @@ mod connection;
 mod copy;
 mod copying;
 mod extended;
+mod failures;
 pub(crate) mod frontend;
+mod gate;
 mod http;
 mod metrics;
 mod port;
 mod rows;
+mod scram;
 mod startup;
+mod tls;
 mod wire;
 
 #[cfg(test)]
@@ -27,25 +31,36 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 use crate::catalog::pg_catalog::DATABASE_NAME;
 use crate::database::Database;
-use crate::error::{Error, ErrorKind, Result, sqlstate};
+use crate::error::{Error, Result, sqlstate};
 use connection::{Connection, farewell};
-use startup::{Startup, authenticate, negotiate};
+use gate::{Encryption, Gate, Peer, Place};
+use pgwire::api::auth::sasl::scram::ScramServerAuth;
+use startup::{Negotiated, Startup, authenticate, negotiate};
+use tls::Tls;
 use wire::{Failure, Wire};
 
 pub use metrics::StatusSource;
+pub use tls::TlsFiles;
 
 /// How long a client may take to say who it is.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The first byte of a TLS connection.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// How often it is looked whether certificates were exchanged.
+const TLS_FILES_EVERY: Duration = Duration::from_secs(2);
+/// `max_connections` unless it is said.
+pub(crate) const MAX_CONNECTIONS: usize = 1_000;
 /// How long connections may take to end at a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -58,6 +73,10 @@ pub struct ServerOptions {
     pub http: Option<SocketAddr>,
     /// Connections at once; more are refused with SQLSTATE 53300.
     pub max_connections: usize,
+    /// Certificate and key; `None`: nothing is encrypted.
+    pub tls: Option<TlsFiles>,
+    /// Connections from other machines must be encrypted.
+    pub requires_tls: bool,
 }
 
 impl Default for ServerOptions {
@@ -65,7 +84,9 @@ impl Default for ServerOptions {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 5433)),
             http: Some(SocketAddr::from(([127, 0, 0, 1], 8433))),
-            max_connections: 1_000,
+            max_connections: MAX_CONNECTIONS,
+            tls: None,
+            requires_tls: false,
         }
     }
 }
@@ -76,6 +97,7 @@ impl Default for ServerOptions {
 pub struct RunningServer {
     postgres: SocketAddr,
     http: Option<SocketAddr>,
+    tls: Option<Arc<Tls>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -89,6 +111,14 @@ impl RunningServer {
     /// The HTTP address, if HTTP is on.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// Reads the certificates anew for connections that begin from now on. With files that cannot be
+    /// used the old ones stay, and the log says why.
+    pub fn reload(&self) {
+        if let Some(tls) = &self.tls {
+            tell_reload(tls.reload());
+        }
     }
 
     /// Stops accepting, ends every connection with 57P01, and returns when all are gone (at the
@@ -105,28 +135,77 @@ impl RunningServer {
 
 /// Starts serving a database.
 pub async fn serve(database: Database, options: ServerOptions) -> Result<RunningServer> {
+    for address in [Some(options.listen), options.http].into_iter().flatten() {
+        check_listen(&database, address)?;
+    }
+    let tls = options.tls.map(Tls::open).transpose()?.map(Arc::new);
     let listener = bind(options.listen).await?;
     let postgres = local_address(&listener)?;
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    let limit = options.max_connections;
+    let gate = Gate::new(database.clone(), tls.clone(), options.requires_tls, limit);
+    let gate = Arc::new(gate);
     let http = match options.http {
         Some(address) => {
             let listener = bind(address).await?;
             let bound = local_address(&listener)?;
-            let router = http::router(Arc::new(database.clone()), stopped.clone());
-            tasks.spawn(http::run(listener, router, stopped.clone()));
+            let router = http::router(Arc::new(database), stopped.clone());
+            let router = http::behind(gate.clone(), router);
+            tasks.spawn(http::run(listener, tls.clone(), router, stopped.clone()));
             Some(bound)
         }
         None => None,
     };
-    let limit = options.max_connections;
-    tasks.spawn(accept_loop(listener, database, limit, stopped));
+    if let Some(tls) = &tls {
+        tasks.spawn(follow_files(tls.clone(), stopped.clone()));
+    }
+    tasks.spawn(accept_loop(listener, gate, stopped));
     Ok(RunningServer {
         postgres,
         http,
+        tls,
         stop,
         tasks,
     })
+}
+
+/// Other machines may connect only once there is somebody to log in as.
+fn check_listen(database: &Database, address: SocketAddr) -> Result<()> {
+    if address.ip().is_loopback() || database.access().requires_authentication() {
+        return Ok(());
+    }
+    Err(Error::new(
+        sqlstate::CONFIG_FILE_ERROR,
+        format!("cannot listen on {address} while no user has a password"),
+    )
+    .detail("Whoever can reach the server could read and change everything.")
+    .hint(
+        "Create a user first: tidemill sql --data DIR -c \"ALTER USER tidemill PASSWORD '…'\"; or set TIDEMILL_PASSWORD_FILE.",
+    ))
+}
+
+/// Takes over certificates that were exchanged.
+async fn follow_files(tls: Arc<Tls>, mut stopped: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(TLS_FILES_EVERY);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = told_to_stop(&mut stopped) => return,
+        }
+        if tls.has_changed() {
+            tell_reload(tls.reload());
+        }
+    }
+}
+
+fn tell_reload(reloaded: Result<()>) {
+    match reloaded {
+        Ok(()) => tracing::info!("TLS files were read anew"),
+        Err(error) => {
+            tracing::error!(%error, "TLS files cannot be used; the old certificate stays");
+        }
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener> {
@@ -143,24 +222,14 @@ fn local_address(listener: &TcpListener) -> Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-async fn accept_loop(
-    listener: TcpListener,
-    database: Database,
-    limit: usize,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn accept_loop(listener: TcpListener, gate: Arc<Gate>, mut stopped: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
-    let open = Arc::new(AtomicUsize::new(0));
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, address)) => {
-                    let (database, open) = (database.clone(), open.clone());
-                    connections.spawn(async move {
-                        let place = open.fetch_add(1, Ordering::Relaxed);
-                        let _left = Leaves(&open);
-                        serve_socket(socket, address, database, place < limit).await;
-                    });
+                    let gate = gate.clone();
+                    connections.spawn(async move { serve_socket(socket, address, &gate).await });
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: a pause lets connections end.
@@ -177,7 +246,7 @@ async fn accept_loop(
         }
     }
     drop(listener);
-    for backend in database.backends().all() {
+    for backend in gate.database.backends().all() {
         backend.terminate();
     }
     let all = async { while connections.join_next().await.is_some() {} };
@@ -193,58 +262,165 @@ async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Gives a connection's place back, however it ends.
-struct Leaves<'a>(&'a AtomicUsize);
-
-impl Drop for Leaves<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn serve_socket(socket: TcpStream, address: SocketAddr, database: Database, has_place: bool) {
+async fn serve_socket(socket: TcpStream, address: SocketAddr, gate: &Gate) {
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
+    let peer = Peer {
+        address,
+        encryption: None,
+    };
+    let deadline = Instant::now() + STARTUP_TIMEOUT;
+    let begins_with_tls = async {
+        let mut first = [0];
+        gate.tls.is_some()
+            && matches!(socket.peek(&mut first).await, Ok(1))
+            && first[0] == TLS_HANDSHAKE
+    };
+    let is_direct = match tokio::time::timeout_at(deadline, begins_with_tls).await {
+        Ok(is_direct) => is_direct,
+        Err(_) => return,
+    };
+    if is_direct {
+        return serve_encrypted(socket, peer, gate, deadline, Ask::Alpn).await;
+    }
     let (reader, writer) = socket.into_split();
     let mut wire = Wire::new(reader, writer);
-    let began = begin(&mut wire, &database, has_place);
-    let startup = match tokio::time::timeout(STARTUP_TIMEOUT, began).await {
-        Ok(Ok(Some(startup))) => startup,
-        Ok(Ok(None) | Err(Failure::Gone)) | Err(_) => return,
-        Ok(Err(Failure::Statement(error) | Failure::Fatal(error))) => {
+    let negotiated = negotiate(&mut wire, gate.database.backends(), gate.tls.is_some());
+    let negotiated = tokio::time::timeout_at(deadline, negotiated).await;
+    if let Ok(Ok(Negotiated::Encrypt)) = negotiated {
+        let (reader, writer) = wire.into_parts();
+        match reader.reunite(writer) {
+            Ok(socket) => serve_encrypted(socket, peer, gate, deadline, Ask::Nothing).await,
+            Err(error) => tracing::error!(%error, "two halves of one socket do not fit"),
+        }
+        return;
+    }
+    let established = Established {
+        peer,
+        binding: None,
+        deadline,
+    };
+    serve_wire(wire, negotiated, established, gate).await;
+}
+
+/// What TLS must have agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    /// nothing: the request said what it is for
+    Nothing,
+    /// the protocol's name, where TLS began without a request
+    Alpn,
+}
+
+async fn serve_encrypted(
+    socket: TcpStream,
+    mut peer: Peer,
+    gate: &Gate,
+    deadline: Instant,
+    ask: Ask,
+) {
+    let Some(tls) = &gate.tls else {
+        return;
+    };
+    let identity = tls.current();
+    let accepted = TlsAcceptor::from(identity.postgres.clone()).accept(socket);
+    let stream = match tokio::time::timeout_at(deadline, accepted).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::info!(address = %peer.address, %error, "could not establish TLS");
+            return;
+        }
+        Err(_) => return,
+    };
+    let (_, session) = stream.get_ref();
+    if ask == Ask::Alpn && session.alpn_protocol() != Some(b"postgresql") {
+        tracing::info!(address = %peer.address, "direct TLS without the protocol's name");
+        return;
+    }
+    let certificate = session.peer_certificates().and_then(|c| c.first());
+    peer.encryption = Some(Encryption {
+        certificate_name: certificate.map(|c| tls::common_name(c).unwrap_or_default()),
+        version: session.protocol_version().and_then(|v| v.as_str()),
+        cipher: session
+            .negotiated_cipher_suite()
+            .and_then(|suite| suite.suite().as_str()),
+    });
+    let (reader, writer) = tokio::io::split(stream);
+    let mut wire = Wire::new(reader, writer);
+    let negotiated = negotiate(&mut wire, gate.database.backends(), false);
+    let negotiated = tokio::time::timeout_at(deadline, negotiated).await;
+    let established = Established {
+        peer,
+        binding: identity.binding.clone(),
+        deadline,
+    };
+    serve_wire(wire, negotiated, established, gate).await;
+}
+
+/// A connection that speaks the protocol.
+struct Established {
+    peer: Peer,
+    /// what passwords are bound to
+    binding: Option<ScramServerAuth>,
+    deadline: Instant,
+}
+
+async fn serve_wire<R, W>(
+    mut wire: Wire<R, W>,
+    negotiated: std::result::Result<wire::WireResult<Negotiated>, tokio::time::error::Elapsed>,
+    established: Established,
+    gate: &Gate,
+) where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+{
+    let Established { peer, deadline, .. } = &established;
+    let begun = match negotiated {
+        Ok(Ok(Negotiated::Session(startup))) => {
+            let begun = begin(&mut wire, &startup, &established, gate);
+            match tokio::time::timeout_at(*deadline, begun).await {
+                Ok(Ok(place)) => Ok((startup, place)),
+                Ok(Err(failure)) => Err(failure),
+                Err(_) => return,
+            }
+        }
+        Ok(Ok(Negotiated::Encrypt | Negotiated::Cancelled)) | Err(_) => return,
+        Ok(Err(failure)) => Err(failure),
+    };
+    let (startup, _place) = match begun {
+        Ok(begun) => begun,
+        Err(Failure::Gone) => return,
+        Err(Failure::Statement(error) | Failure::Fatal(error)) => {
             farewell(&mut wire, &error).await;
             return;
         }
     };
-    let session = database.session(&startup.user);
-    session.backend().set_client(Some(address), "");
+    let session = gate.database.session(&startup.user);
+    session.backend().set_client(Some(peer.address), "");
+    let encryption = peer.encryption.as_ref();
+    session
+        .backend()
+        .set_encryption(encryption.map(|e| (e.version, e.cipher)));
     Connection::new(wire, session).run(&startup).await;
 }
 
-/// Everything before the session exists; `None`: there will be none.
-async fn begin<R, W>(
+/// Everything before the session exists.
+async fn begin<'a, R, W>(
     wire: &mut Wire<R, W>,
-    database: &Database,
-    has_place: bool,
-) -> wire::WireResult<Option<Startup>>
+    startup: &Startup,
+    established: &Established,
+    gate: &'a Gate,
+) -> wire::WireResult<Place<'a>>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let Some(startup) = negotiate(wire, database.backends()).await? else {
-        return Ok(None);
-    };
-    if !has_place {
-        return Err(Failure::Fatal(Error::with_kind(
-            ErrorKind::Transient,
-            sqlstate::TOO_MANY_CONNECTIONS,
-            "sorry, too many clients already",
-        )));
-    }
-    check_database(&startup).map_err(Failure::Fatal)?;
-    authenticate(wire, &startup).await?;
-    Ok(Some(startup))
+    let _pending = gate.enter().map_err(Failure::Fatal)?;
+    let Established { peer, binding, .. } = established;
+    authenticate(wire, gate, peer, binding.as_ref(), &startup.user).await?;
+    check_database(startup).map_err(Failure::Fatal)?;
+    gate.begin_session().map_err(Failure::Fatal)
 }
 
 /// There is one database. Clients that were told none ask for one named like the user, and many

@@ -30,6 +30,7 @@ pub(super) trait SessionPort: Send {
         statement: &Statement,
         parameters: &[Parameter],
     ) -> impl Future<Output = Result<StatementResult>> + Send;
+    fn announce(&mut self, text: &str);
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef>;
     fn close_portal(&mut self, cursor: &str);
     fn begin_implicit(&mut self);
@@ -62,6 +63,10 @@ impl SessionPort for Session {
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
         Session::execute(self, statement, parameters).await
+    }
+
+    fn announce(&mut self, text: &str) {
+        Session::announce(self, text);
     }
 
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {

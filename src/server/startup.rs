@@ -1,17 +1,19 @@
 //! From the first byte to the first ReadyForQuery.
 //!
-//! SSL and GSS requests are answered with "no" (TLS is not part of this build), a CancelRequest is
-//! carried out and the connection ends, a StartupMessage is negotiated down to protocol 3.2.
-//! Authentication is one function, [`authenticate`]: while no user is defined everyone is
-//! trusted, since the server listens on loopback only.
+//! A TLS request is granted where the server has a certificate, a GSS request is answered with "no", a
+//! CancelRequest is carried out and the connection ends, a StartupMessage is negotiated down to
+//! protocol 3.2. What a client must show is [`Gate`]'s to say; [`authenticate`] asks for it.
 
 use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes};
+use pgwire::api::auth::sasl::scram::ScramServerAuth;
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::gate::{Demand, Gate, Peer};
+use super::scram;
 use super::wire::{Failure, Wire, WireResult};
 use crate::catalog::pg_catalog::backends::Backends;
 use crate::error::{Error, sqlstate};
@@ -35,11 +37,22 @@ pub(super) struct Startup {
     pub minor_version: i32,
 }
 
-/// Reads packets until the client starts a session; `None`: it only came to cancel.
+/// How a start went on.
+pub(super) enum Negotiated {
+    /// a session is wanted
+    Session(Startup),
+    /// TLS was asked for and granted: it begins with the next byte
+    Encrypt,
+    /// it only came to cancel
+    Cancelled,
+}
+
+/// Reads packets until the client starts a session, or TLS if `offers_tls`.
 pub(super) async fn negotiate<R, W>(
     wire: &mut Wire<R, W>,
     backends: &Backends,
-) -> WireResult<Option<Startup>>
+    offers_tls: bool,
+) -> WireResult<Negotiated>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -47,6 +60,21 @@ where
     loop {
         let mut packet = wire.startup_packet(PACKET_MAX_BYTES).await?;
         match packet.get_i32() {
+            SSL_REQUEST if offers_tls => {
+                if wire.has_unread() {
+                    // Sent in the clear, it would be taken for what came encrypted.
+                    return Err(Failure::Fatal(
+                        Error::new(
+                            sqlstate::PROTOCOL_VIOLATION,
+                            "received unencrypted data after SSL request",
+                        )
+                        .detail("This could be either a client-software bug or evidence of an attempted man-in-the-middle attack."),
+                    ));
+                }
+                wire.output.extend_from_slice(b"S");
+                wire.flush().await?;
+                return Ok(Negotiated::Encrypt);
+            }
             SSL_REQUEST | GSS_REQUEST => {
                 wire.output.extend_from_slice(b"N");
                 wire.flush().await?;
@@ -56,7 +84,7 @@ where
                     let pid = packet.get_i32();
                     backends.cancel_with_secret(pid, &packet);
                 }
-                return Ok(None);
+                return Ok(Negotiated::Cancelled);
             }
             version => {
                 let (startup, unknown) = parse_startup(version, packet).map_err(Failure::Fatal)?;
@@ -65,19 +93,29 @@ where
                         NegotiateProtocolVersion::new(3 << 16 | NEWEST_MINOR, unknown),
                     ))?;
                 }
-                return Ok(Some(startup));
+                return Ok(Negotiated::Session(startup));
             }
         }
     }
 }
 
-/// Lets a user in, or not. The seam for passwords: it may exchange messages before it answers.
-pub(super) async fn authenticate<R, W>(wire: &mut Wire<R, W>, startup: &Startup) -> WireResult<()>
+/// Lets a user in, or not.
+pub(super) async fn authenticate<R, W>(
+    wire: &mut Wire<R, W>,
+    gate: &Gate,
+    peer: &Peer,
+    binding: Option<&ScramServerAuth>,
+    user: &str,
+) -> WireResult<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    tracing::debug!(user = %startup.user, "trusted: no user is defined");
+    match gate.demand(peer, user).map_err(Failure::Fatal)? {
+        Demand::Trust | Demand::Certificate => {}
+        Demand::Password => scram::exchange(wire, gate, peer, binding, user).await?,
+    }
+    gate.check_user(user).map_err(Failure::Fatal)?;
     wire.put(Message::Authentication(Authentication::Ok))
 }
 

@@ -279,6 +279,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
         self.input.first() == Some(&b'S')
     }
 
+    /// Something is here that nobody has read.
+    pub fn has_unread(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    /// Both directions again, when nothing is buffered in between.
+    pub fn into_parts(self) -> (R, W) {
+        (self.reader, self.writer)
+    }
+
     /// Reads one untyped start-up packet (length first) without its length.
     pub async fn startup_packet(&mut self, max_bytes: usize) -> WireResult<Bytes> {
         loop {

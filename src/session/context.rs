@@ -9,10 +9,12 @@ use datafusion::catalog::{
 };
 use datafusion::prelude::SessionContext;
 
+use super::access::identity::Identity;
 use super::relations::PublicSchema;
 use super::rows::SharedRows;
 use super::scope::StatementScope;
 use super::settings::Settings;
+use crate::catalog::access::{Access, Subject};
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::function::FunctionDefinition;
 use crate::catalog::pg_catalog::backends::Backend;
@@ -64,19 +66,25 @@ pub(super) fn client_context(
     rows: &SharedRows,
     settings: &Settings,
     backend: &Arc<Backend>,
-    user: &str,
+    identity: &Arc<Identity>,
 ) -> SessionContext {
     let context = bare_context(parts, scope, rows);
     let facts = SessionFacts {
-        user: user.to_owned(),
+        user: identity.name().to_owned(),
         backend: backend.clone(),
         backends: parts.backends.clone(),
-        parameters: Arc::new(settings.clone()),
+        parameters: Arc::new(SessionParameters {
+            settings: settings.clone(),
+            scope: scope.clone(),
+            identity: identity.clone(),
+        }),
         clock: parts.clock.clone(),
         started_at_us: parts.started_at_us,
     };
     let model = Arc::new(SessionModel {
         scope: scope.clone(),
+        settings: settings.clone(),
+        identity: identity.clone(),
     });
     pg_catalog::register(&context, model, facts)
         .expect("the functions of a session have names of their own");
@@ -87,6 +95,16 @@ pub(super) fn client_context(
 #[derive(Debug)]
 struct SessionModel {
     scope: Arc<StatementScope>,
+    settings: Settings,
+    identity: Arc<Identity>,
+}
+
+/// The session's parameters, as functions of SQL read and set them.
+#[derive(Debug)]
+struct SessionParameters {
+    settings: Settings,
+    scope: Arc<StatementScope>,
+    identity: Arc<Identity>,
 }
 
 impl ObjectModel for SessionModel {
@@ -96,6 +114,19 @@ impl ObjectModel for SessionModel {
 
     fn version(&self) -> u64 {
         self.scope.catalog().version()
+    }
+
+    fn access(&self) -> Arc<Access> {
+        self.scope.catalog().access().clone()
+    }
+
+    fn subject(&self) -> Arc<Subject> {
+        self.scope.subject()
+    }
+
+    fn session_role(&self) -> u32 {
+        let catalog = self.scope.catalog();
+        self.identity.session_role(catalog.access(), &self.settings)
     }
 
     fn functions(&self) -> Vec<Arc<FunctionDefinition>> {
@@ -109,16 +140,19 @@ impl ObjectModel for SessionModel {
     }
 }
 
-impl Parameters for Settings {
+impl Parameters for SessionParameters {
     fn get(&self, name: &str) -> Option<String> {
-        Settings::get(self, name)
+        self.settings.get(name)
     }
 
     fn set(&self, name: &str, value: Option<&str>, is_local: bool) -> Result<String> {
-        Settings::set(self, name, value, is_local)
+        let catalog = self.scope.catalog();
+        self.identity
+            .check_change(catalog.access(), &self.settings, name, value)?;
+        self.settings.set(name, value, is_local)
     }
 
     fn all(&self) -> Vec<Parameter> {
-        Settings::all(self)
+        self.settings.all()
     }
 }

@@ -141,7 +141,10 @@ impl Session {
 
     /// 25006 in a read-only transaction.
     pub(super) fn check_writable(&self, what: &str) -> Result<()> {
-        if !self.settings.is_on("transaction_read_only") {
+        // A statement outside a block begins its transaction with the default.
+        let is_read_only = self.settings.is_on("transaction_read_only")
+            || !self.block.is_explicit() && self.settings.is_on("default_transaction_read_only");
+        if !is_read_only {
             return Ok(());
         }
         Err(Error::new(

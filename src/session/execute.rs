@@ -1,5 +1,6 @@
 //! One place that says which part of the session runs which statement.
 
+use super::access::identity::{ROLE, SESSION_AUTHORIZATION};
 use super::rowset::{done, text_rows};
 use super::{Parameter, Session, StatementResult};
 use crate::error::{Error, Result};
@@ -17,19 +18,32 @@ impl Session {
             None => newest,
         };
         self.scope.enter(snapshot);
+        self.enter_subject();
         self.rows.enter();
     }
 
-    /// Runs a statement inside the open transaction.
+    /// Runs a statement inside the open transaction, and keeps what is of the audit trail.
     pub(super) async fn dispatch(
+        &mut self,
+        statement: &Statement,
+        parameters: &[Parameter],
+    ) -> Result<StatementResult> {
+        // Boxed, as what plans and runs queries is.
+        let result = Box::pin(self.dispatch_unheard(statement, parameters)).await;
+        self.record_statement(statement, result.as_ref().err());
+        result
+    }
+
+    async fn dispatch_unheard(
         &mut self,
         statement: &Statement,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
         self.enter_scope();
         if let Some(what) = writes(statement) {
-            self.check_writable(what)?;
+            self.check_writable(&what)?;
         }
+        self.authorize(statement)?;
         // Boxed: what plans and runs queries is large, and all of it would be in one frame.
         match statement {
             Statement::Query(query) => Box::pin(self.query(query, parameters)).await,
@@ -120,8 +134,12 @@ impl Session {
             Statement::Refresh(view) => self.refresh(view).await,
             Statement::Flush => self.flush().await,
             Statement::Wait(view, within) => self.wait_for(view, *within).await,
+            Statement::Access(access) => self.change_access(access).await,
             Statement::Recovery(recovery) => Box::pin(self.recover(recovery)).await,
-            Statement::ExplainReplace(create) => self.explain_replace(create).await,
+            Statement::ExplainReplace(create) => {
+                self.check_readable(&create.query).await?;
+                self.explain_replace(create).await
+            }
             Statement::ExplainMaterializedView { name, analyze } => {
                 self.explain_view(name, *analyze).await
             }
@@ -142,6 +160,11 @@ impl Session {
             Statement::SetParameter { name, value, local } => {
                 if *local && !self.block.is_explicit() {
                     self.warn("25P01", "SET LOCAL can only be used in transaction blocks");
+                }
+                self.check_role_change(name, value.as_deref())?;
+                if name == SESSION_AUTHORIZATION {
+                    // Another user begins as himself.
+                    self.settings.set(ROLE, None, *local)?;
                 }
                 self.settings.set(name, value.as_deref(), *local)?;
                 Ok(done("SET"))
@@ -200,30 +223,34 @@ impl Session {
 }
 
 /// The name of a statement that changes rows or definitions.
-fn writes(statement: &Statement) -> Option<&'static str> {
+fn writes(statement: &Statement) -> Option<String> {
     Some(match statement {
-        Statement::Insert(_) => "INSERT",
-        Statement::Update(_) => "UPDATE",
-        Statement::Delete(_) => "DELETE",
-        Statement::Truncate(_) => "TRUNCATE TABLE",
-        Statement::Copy(copy) if copy.from_stdin => "COPY FROM",
-        Statement::CreateStream(_) => "CREATE STREAM",
-        Statement::CreateTable(_) => "CREATE TABLE",
-        Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
-        Statement::CreateView(_) => "CREATE VIEW",
-        Statement::CreateSink(_) => "CREATE SINK",
-        Statement::CreateFunction(_) => "CREATE FUNCTION",
-        Statement::DropFunction { .. } => "DROP FUNCTION",
-        Statement::CreateSecret { .. } => "CREATE SECRET",
-        Statement::CreateRecoverySchedule(_) => "CREATE RECOVERY SCHEDULE",
-        Statement::DropRecoverySchedule { .. } => "DROP RECOVERY SCHEDULE",
-        Statement::AlterSecret { .. } => "ALTER SECRET",
-        Statement::Drop { .. } => "DROP",
+        Statement::Insert(_) => "INSERT".to_owned(),
+        Statement::Update(_) => "UPDATE".to_owned(),
+        Statement::Delete(_) => "DELETE".to_owned(),
+        Statement::Truncate(_) => "TRUNCATE TABLE".to_owned(),
+        Statement::Copy(copy) if copy.from_stdin => "COPY FROM".to_owned(),
+        Statement::CreateStream(_) => "CREATE STREAM".to_owned(),
+        Statement::CreateTable(_) => "CREATE TABLE".to_owned(),
+        Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW".to_owned(),
+        Statement::CreateView(_) => "CREATE VIEW".to_owned(),
+        Statement::CreateSink(_) => "CREATE SINK".to_owned(),
+        Statement::CreateFunction(_) => "CREATE FUNCTION".to_owned(),
+        Statement::DropFunction { .. } => "DROP FUNCTION".to_owned(),
+        Statement::CreateSecret { .. } => "CREATE SECRET".to_owned(),
+        Statement::CreateRecoverySchedule(_) => "CREATE RECOVERY SCHEDULE".to_owned(),
+        Statement::DropRecoverySchedule { .. } => "DROP RECOVERY SCHEDULE".to_owned(),
+        Statement::AlterSecret { .. } => "ALTER SECRET".to_owned(),
+        Statement::Drop { .. } => "DROP".to_owned(),
         Statement::AlterOptions { .. }
         | Statement::AlterRelation { .. }
-        | Statement::Rename { .. } => "ALTER",
-        Statement::Comment { .. } => "COMMENT",
-        Statement::Recovery(recovery) if recovery.changes() => recovery.tag(),
+        | Statement::Rename { .. } => "ALTER".to_owned(),
+        Statement::Comment { .. } => "COMMENT".to_owned(),
+        Statement::CreateIndex(_) => "CREATE INDEX".to_owned(),
+        Statement::CreateAggregate(_) => "CREATE AGGREGATE".to_owned(),
+        Statement::DropAggregate { .. } => "DROP AGGREGATE".to_owned(),
+        Statement::Access(access) => access.tag(),
+        Statement::Recovery(recovery) if recovery.changes() => recovery.tag().to_owned(),
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 //! The Postgres server and the library are both clients of [`Session`]. It plans and runs
 //! statements; how results are written to a wire is not its concern.
 
+mod access;
 mod advice;
 mod aggregates;
 pub(crate) mod binding;
@@ -52,6 +53,7 @@ use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
+use self::access::identity::{Acting, Identity};
 use self::block::{Block, End};
 use self::cursors::Cursor;
 use self::scope::StatementScope;
@@ -157,7 +159,9 @@ pub struct StatementDescription {
 /// `WAIT FOR v` returns when they have taken it in.
 pub struct Session {
     parts: Arc<DatabaseParts>,
-    user: String,
+    identity: Arc<Identity>,
+    /// As whom it acts, as far as that is settled.
+    acting: Option<Acting>,
     backend: Arc<Backend>,
     context: SessionContext,
     scope: Arc<StatementScope>,
@@ -170,6 +174,8 @@ pub struct Session {
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
     notices: Vec<Notice>,
+    /// Text of the statement that comes next.
+    announced: String,
     /// A statement is running: still set at the next one, it was dropped on the way.
     is_running: bool,
     /// Rows of a statement of this block ended with an error.
@@ -180,12 +186,26 @@ impl Session {
     pub(crate) fn new(parts: Arc<DatabaseParts>, user: &str) -> Self {
         let scope = StatementScope::new(parts.catalog.snapshot());
         let settings = Settings::new(user);
+        let catalog = scope.catalog();
+        let identity = Arc::new(Identity::of(catalog.access(), user));
+        if let Some(role) = catalog.access().role(user) {
+            for (name, value) in &role.settings {
+                let set = identity
+                    .check_change(catalog.access(), &settings, name, Some(value))
+                    .and_then(|()| settings.set_startup(name, value));
+                if let Err(error) = set {
+                    tracing::warn!(user, parameter = %name, %error, "a parameter of a role cannot be set");
+                }
+            }
+        }
         let backend = parts.backends.register(user);
         let rows = rows::SharedRows::new();
-        let context = context::client_context(&parts, &scope, &rows, &settings, &backend, user);
-        Self {
+        let context =
+            context::client_context(&parts, &scope, &rows, &settings, &backend, &identity);
+        let mut session = Self {
             parts,
-            user: user.to_owned(),
+            identity,
+            acting: None,
             backend,
             context,
             scope,
@@ -196,9 +216,12 @@ impl Session {
             prepared: BTreeMap::new(),
             cursors: Mutex::default(),
             notices: Vec::new(),
+            announced: String::new(),
             is_running: false,
             stream_failed: Arc::default(),
-        }
+        };
+        session.enter_subject();
+        session
     }
 
     /// Parses a text into statements with their own source texts.
@@ -350,7 +373,7 @@ impl Session {
 
     /// The user's name.
     pub fn user(&self) -> &str {
-        &self.user
+        self.identity.name()
     }
 
     /// Notices raised since the last call.
@@ -366,6 +389,7 @@ impl Session {
 
     /// Sets a parameter from the start-up packet.
     pub fn set_startup_parameter(&mut self, name: &str, value: &str) -> Result<()> {
+        self.check_role_change(name, Some(value))?;
         self.settings.set_startup(name, value)
     }
 
@@ -433,7 +457,7 @@ impl Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
-            .field("user", &self.user)
+            .field("user", &self.identity.name())
             .finish_non_exhaustive()
     }
 }

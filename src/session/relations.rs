@@ -20,6 +20,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::RwLock;
 
+use super::access::guard::{as_owner, guarded};
 use super::lookup::Orders;
 use super::planning;
 use super::rows::SharedRows;
@@ -138,7 +139,9 @@ impl PublicSchema {
     ) -> PlanResult<Arc<dyn TableProvider>> {
         let state = self.session_state()?;
         // Boxed: a view may read a view, and so on.
-        let plan = Box::pin(planning::plan_view_query(&state, query, view))
+        let catalog = self.scope.catalog();
+        let planned = planning::plan_view_query(&state, query, view);
+        let plan = Box::pin(as_owner(catalog.access(), view, planned))
             .await
             .map_err(planning::external)?;
         Ok(Arc::new(ViewTable::new(plan, Some(query.to_owned()))))
@@ -181,9 +184,15 @@ impl SchemaProvider for PublicSchema {
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
         let catalog = self.scope.catalog();
         if let Some(object) = catalog.object(name) {
-            return self.relation(object).await.map(Some);
+            let relation = self.relation(object).await?;
+            // A pipeline reads for its views, whose creation was checked.
+            return Ok(Some(match versions::is_binding() {
+                true => relation,
+                false => guarded(catalog.access(), &self.scope.subject(), object, relation),
+            }));
         }
-        if let Some(table) = system_tables::provider(name, &alive(&self.parts)?.system_facts()) {
+        let facts = alive(&self.parts)?.system_facts(self.scope.subject());
+        if let Some(table) = system_tables::provider(name, &facts) {
             return Ok(Some(table));
         }
         self.pg_catalog_table(name).await

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::catalog::access::Subject;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::engine::{Engine, ReadContext};
 
@@ -20,6 +21,8 @@ pub(super) struct StatementScope {
 struct State {
     catalog: Arc<CatalogSnapshot>,
     reads: Option<ReadContext>,
+    /// As whom its statements run; the database itself where no client speaks.
+    subject: Arc<Subject>,
 }
 
 impl std::fmt::Debug for StatementScope {
@@ -34,21 +37,30 @@ impl StatementScope {
             state: Mutex::new(State {
                 catalog,
                 reads: None,
+                subject: Arc::new(Subject::system()),
             }),
         })
     }
 
     /// A statement begins.
     pub fn enter(&self, catalog: Arc<CatalogSnapshot>) {
-        *self.state.lock() = State {
-            catalog,
-            reads: None,
-        };
+        let mut state = self.state.lock();
+        state.catalog = catalog;
+        state.reads = None;
     }
 
     /// The statement changed the definitions that it sees.
     pub fn set_catalog(&self, catalog: Arc<CatalogSnapshot>) {
         self.state.lock().catalog = catalog;
+    }
+
+    /// From now on statements run as this subject.
+    pub fn set_subject(&self, subject: Arc<Subject>) {
+        self.state.lock().subject = subject;
+    }
+
+    pub fn subject(&self) -> Arc<Subject> {
+        self.state.lock().subject.clone()
     }
 
     pub fn catalog(&self) -> Arc<CatalogSnapshot> {

@@ -122,6 +122,22 @@ impl Settings {
         Ok(())
     }
 
+    /// A value as it would be kept, after all checks; nothing is set.
+    pub fn checked(&self, name: &str, value: &str) -> Result<String> {
+        let key = canonical(name);
+        self.check_settable(&key, name)?;
+        match known(&key) {
+            Some(known) => known.kind.normalize(known, value),
+            None => Ok(value.to_owned()),
+        }
+    }
+
+    /// What the server itself says of the session, such as `is_superuser`.
+    pub(super) fn tell(&self, name: &str, value: &str) {
+        let mut state = self.state.lock();
+        state.startup.insert(canonical(name), value.to_owned());
+    }
+
     /// `RESET name`.
     pub fn reset(&self, name: &str) -> Result<()> {
         self.set(name, None, false).map(|_| ())

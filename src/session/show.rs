@@ -9,6 +9,7 @@ use crate::catalog::definition::{CatalogObject, Definition, OptionValue, Options
 use crate::catalog::snapshot::{kind_of, options_of_mut, pipeline_of, undefined};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::masking::{is_credential, masked};
 use crate::sql::names::quote_identifier;
 use crate::sql::options;
 use crate::sql::render::index_column;
@@ -116,7 +117,10 @@ impl Session {
         {
             options.extend(settings.options.clone());
         }
-        let text = crate::sql::render::create_statement(&whole);
+        let mut text = crate::sql::render::create_statement(&whole);
+        if !self.owns(object) {
+            text = masked(&text).into_owned();
+        }
         let row = vec![Some(name.to_owned()), Some(text)];
         Ok(text_rows(&CREATE_COLUMNS, [row], "SHOW"))
     }
@@ -165,8 +169,14 @@ impl Session {
             Some((values, target)) => (values, target),
             None => (Options::new(), name.to_owned()),
         };
+        let is_hidden = snapshot
+            .object(name)
+            .is_some_and(|object| !self.owns(object));
         let rows = options::rows_for(&target)?.into_iter().map(|row| {
             let value = values.get(row.name).map(|v| match v {
+                OptionValue::Text(_) if is_hidden && is_credential(row.name) => {
+                    "********".to_owned()
+                }
                 OptionValue::Text(text) => text.clone(),
                 OptionValue::Secret(secret) => format!("SECRET {secret}"),
             });

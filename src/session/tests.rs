@@ -381,7 +381,7 @@ async fn system_tables_answer_by_bare_names() {
     run(&mut f.session, "SELECT * FROM failing").await.unwrap();
     let events = run(
         &mut f.session,
-        "SELECT event FROM streaming_events WHERE object_name = 's'",
+        "SELECT event FROM streaming_events WHERE object_name = 's' AND event <> 'statement'",
     );
     assert_eq!(texts(&events.await.unwrap()), ["created"]);
 }

@@ -18,6 +18,7 @@ use serde_json::json;
 use super::Session;
 use super::ddl::indexes_of;
 use super::rows::{RowMark, RowTransaction};
+use crate::catalog::access::{AccessChange, ObjectKey};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
 use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of, pipeline_of};
@@ -76,12 +77,33 @@ impl Session {
 
     /// Stages a change of a definition, and what the engine must do after the commit.
     pub(super) fn stage(&mut self, change: CatalogChange, action: Option<Action>) -> Result<()> {
+        let created = self.created_by(&change);
         let work = self.work()?;
         work.catalog.stage(change)?;
         work.actions.extend(action);
         let snapshot = work.catalog.snapshot();
         self.scope.set_catalog(snapshot);
-        Ok(())
+        match created {
+            Some(key) => self.claim(key),
+            None => Ok(()),
+        }
+    }
+
+    /// What a change creates that somebody must own.
+    fn created_by(&self, change: &CatalogChange) -> Option<ObjectKey> {
+        let catalog = self.definitions();
+        match change {
+            CatalogChange::Create(object) => Some(ObjectKey::Relation(object.oid)),
+            CatalogChange::CreateSecret(name, _) => Some(ObjectKey::Secret(name.clone())),
+            CatalogChange::PutPipeline(name, _) if catalog.pipeline(name).is_none() => {
+                Some(ObjectKey::Pipeline(name.clone()))
+            }
+            CatalogChange::PutFunction(function) => {
+                let is_new = !catalog.functions().any(|f| f.oid == function.oid);
+                is_new.then_some(ObjectKey::Function(function.oid))
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn mark_work(&mut self) -> Result<()> {
@@ -428,12 +450,17 @@ fn take_back_query(
     new: &CatalogObject,
     before: &CatalogSnapshot,
 ) {
+    let inherit = AccessChange::Inherit {
+        from: new.oid,
+        to: old.oid,
+    };
     let drop = |object: &CatalogObject| CatalogChange::Drop {
         name: object.name.clone(),
         oid: object.oid,
     };
     let renewed = indexes_of(&undo.snapshot(), &old.name);
     let mut changes: Vec<_> = renewed.iter().map(|index| drop(index)).collect();
+    changes.push(CatalogChange::Access(inherit));
     changes.extend([drop(new), CatalogChange::Create(Arc::clone(old))]);
     let indexes = indexes_of(before, &old.name);
     changes.extend(indexes.into_iter().map(CatalogChange::Create));

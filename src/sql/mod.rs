@@ -8,6 +8,7 @@
 //! ```
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
+pub mod access;
 mod asof;
 pub mod context;
 mod correlated;
@@ -25,6 +26,7 @@ pub mod host_functions;
 pub mod interval;
 mod interval_order;
 mod kept_types;
+pub mod masking;
 pub mod names;
 mod numeric_floats;
 mod offsets;

@@ -135,6 +135,29 @@ impl RecoveryStatement {
         }
     }
 
+    /// What it is about; `None`: the whole database.
+    pub fn target(&self) -> Option<&str> {
+        match self {
+            Self::DiagnoseCheckpoint { name, .. }
+            | Self::RepairCheckpoint { name, .. }
+            | Self::ResetCheckpoint { name, .. }
+            | Self::RebuildState { name }
+            | Self::BackupCheckpoint { name, .. }
+            | Self::RestoreCheckpoint { name, .. }
+            | Self::Rewind { name, .. }
+            | Self::Verify { name, .. }
+            | Self::RunDrill { name, .. }
+            | Self::TestSource { name }
+            | Self::TestSink { name }
+            | Self::SuggestWatermark { name }
+            | Self::ReplayDeadLetters { name }
+            | Self::CompareSchema { name }
+            | Self::Diagnose { name }
+            | Self::Check { name } => Some(name),
+            Self::BackupDatabase { .. } => None,
+        }
+    }
+
     /// It changes a checkpoint, or what a pipeline takes in.
     pub fn changes(&self) -> bool {
         match self {

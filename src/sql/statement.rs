@@ -15,6 +15,7 @@ use crate::catalog::function::{
     AggregateBody, FunctionBody, FunctionParameter, FunctionResult, FunctionVolatility,
 };
 
+use super::access::AccessStatement;
 use super::recovery::RecoveryStatement;
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
@@ -162,6 +163,8 @@ pub enum Statement {
     Wait(String, Option<Duration>),
     /// `SUBSCRIBE TO v [WITH (SNAPSHOT, PROGRESS)] [AFTER BATCH n]`
     Subscribe(Subscribe),
+    /// `CREATE USER`, `GRANT` and the other statements about roles and privileges
+    Access(Box<AccessStatement>),
     /// `DIAGNOSE CHECKPOINT OF p` and the other statements of recovery
     Recovery(RecoveryStatement),
     /// `EXPLAIN [ANALYZE] MATERIALIZED VIEW v`

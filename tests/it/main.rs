@@ -4,6 +4,7 @@
 // Tests wait for real processes in real time.
 #![allow(clippy::disallowed_methods)]
 
+mod access;
 mod answers;
 mod crash_points;
 mod embedded;

@@ -64,6 +64,8 @@ pub struct Activity {
     pub application_name: String,
     /// client's address, `None` inside the process
     pub client_address: Option<std::net::SocketAddr>,
+    /// version and cipher of TLS; `None`: not encrypted
+    pub encryption: Option<(Option<&'static str>, Option<&'static str>)>,
     /// session's start
     pub started_at_us: i64,
     /// last statement's start
@@ -121,6 +123,7 @@ impl Backends {
                 user: user.to_owned(),
                 application_name: String::new(),
                 client_address: None,
+                encryption: None,
                 started_at_us: now_us,
                 query_started_at_us: None,
                 state_changed_at_us: now_us,
@@ -233,6 +236,11 @@ impl Backend {
         let mut activity = self.activity.lock();
         activity.client_address = address;
         activity.application_name = application_name.to_owned();
+    }
+
+    /// Tells how the connection is encrypted.
+    pub fn set_encryption(&self, encryption: Option<(Option<&'static str>, Option<&'static str>)>) {
+        self.activity.lock().encryption = encryption;
     }
 
     /// What it does now.

@@ -6,6 +6,7 @@
 mod routines;
 
 use super::DATABASE_NAME;
+use super::access;
 use super::model::{Catalog, Column, NAMESPACES, Relation, namespace_name};
 use super::relation::{Datum, Row, row};
 
@@ -26,17 +27,20 @@ pub(super) fn rows(catalog: &Catalog, view: &str) -> Vec<Row> {
             default_collate_catalog: DATABASE_NAME,
         }],
         "information_schema_catalog_name" => vec![row! { catalog_name: DATABASE_NAME }],
-        "enabled_roles" => vec![row! { role_name: catalog.facts.user.as_str() }],
-        "table_privileges" | "role_table_grants" => privileges(catalog),
+        "enabled_roles" => access::enabled_roles(catalog),
+        "applicable_roles" => access::applicable_roles(catalog),
+        "table_privileges" => access::table_privileges(catalog, true),
+        "role_table_grants" => access::table_privileges(catalog, false),
+        "column_privileges" => access::column_privileges(catalog),
         "routines" => routines::routines(catalog),
         "parameters" => routines::parameters(catalog),
         _ => Vec::new(),
     }
 }
 
-fn shown(catalog: &Catalog) -> Vec<Relation> {
+pub(super) fn shown(catalog: &Catalog) -> Vec<Relation> {
     let mut relations = catalog.relations();
-    relations.retain(|r| r.kind != 'i');
+    relations.retain(|r| r.kind != 'i' && catalog.shows(r));
     relations
 }
 
@@ -67,6 +71,9 @@ fn columns(catalog: &Catalog) -> Vec<Row> {
     let mut rows = Vec::new();
     for r in shown(catalog) {
         for (at, column) in r.columns.iter().enumerate() {
+            if !catalog.shows_column(&r, at) {
+                continue;
+            }
             rows.push(column_row(catalog, &r, column, at as i64 + 1));
         }
     }
@@ -128,11 +135,11 @@ fn column_row(catalog: &Catalog, r: &Relation, column: &Column, position: i64) -
 fn schemata(catalog: &Catalog) -> Vec<Row> {
     NAMESPACES
         .iter()
-        .map(|(_, name)| {
+        .map(|(oid, name)| {
             row! {
                 catalog_name: DATABASE_NAME,
                 schema_name: *name,
-                schema_owner: catalog.facts.user.as_str(),
+                schema_owner: catalog.role_name(catalog.schema_owner(*oid)),
             }
         })
         .collect()
@@ -199,30 +206,6 @@ fn key_columns(catalog: &Catalog, with_position: bool) -> Vec<Row> {
                 table_name: r.name.as_str(),
                 column_name: column,
                 ordinal_position: with_position.then_some(at as i64 + 1),
-            });
-        }
-    }
-    rows
-}
-
-fn privileges(catalog: &Catalog) -> Vec<Row> {
-    let user = catalog.facts.user.as_str();
-    let mut rows = Vec::new();
-    for r in shown(catalog).iter().filter(|r| r.is_users()) {
-        let granted: &[&str] = match r.insertable {
-            true => &["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"],
-            false => &["SELECT"],
-        };
-        for privilege in granted {
-            rows.push(row! {
-                grantor: user,
-                grantee: user,
-                table_catalog: DATABASE_NAME,
-                table_schema: schema_of(r),
-                table_name: r.name.as_str(),
-                privilege_type: *privilege,
-                is_grantable: "YES",
-                with_hierarchy: yes(*privilege == "SELECT"),
             });
         }
     }

@@ -11,6 +11,7 @@
 //! exists and is empty. Absent: any SQL text matching; the SQL module rewrites PostgreSQL's syntax,
 //! these tables and functions answer it.
 
+mod access;
 pub mod backends;
 
 mod functions;

@@ -10,6 +10,8 @@ use super::indexes::Index;
 use super::relation::{Specification, catalog_type_oid};
 use super::specifications::{INFORMATION_SCHEMA, RELATIONS};
 use super::types::{TYPES, sql_name, type_name};
+use crate::catalog::access::role::BOOTSTRAP_OID;
+use crate::catalog::access::{Access, ObjectKey, Subject};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
 use crate::catalog::function::FunctionDefinition;
 use crate::clock::ClockRef;
@@ -39,6 +41,18 @@ pub trait ObjectModel: Send + Sync + Debug {
     fn size_bytes(&self, oid: u32) -> Option<u64> {
         let _ = oid;
         None
+    }
+    /// Roles, owners and grants.
+    fn access(&self) -> Arc<Access> {
+        Arc::default()
+    }
+    /// As whom the statement runs.
+    fn subject(&self) -> Arc<Subject> {
+        Arc::new(Subject::system())
+    }
+    /// `session_user`.
+    fn session_role(&self) -> u32 {
+        BOOTSTRAP_OID
     }
     /// Functions in SQL, by signature.
     fn functions(&self) -> Vec<Arc<FunctionDefinition>> {
@@ -153,6 +167,7 @@ pub(super) struct Relation {
     pub reads: Vec<String>,
     /// Rows can be inserted.
     pub insertable: bool,
+    pub owner: i64,
     pub row_estimate: Option<u64>,
 }
 
@@ -309,6 +324,7 @@ impl Catalog {
             view_text: self.model.view_text(object),
             reads,
             insertable,
+            owner: self.owner_of(&ObjectKey::Relation(object.oid)),
             row_estimate: self.model.row_estimate(object.oid),
         })
     }
@@ -445,6 +461,7 @@ fn bare(oid: i64, name: String, namespace: i64, kind: char) -> Relation {
         view_text: None,
         reads: Vec::new(),
         insertable: false,
+        owner: OWNER_OID,
         row_estimate: None,
     }
 }

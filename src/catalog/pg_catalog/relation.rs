@@ -17,10 +17,11 @@ use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::error::Result as PlanResult;
+use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::error::Result;
 use crate::types::{SqlType, TYPE_KEY};
 
 /// A value of a catalog row.
@@ -231,6 +232,7 @@ pub(super) fn catalog_type_oid(catalog_type: &str) -> i64 {
         "name[]" => 1003,
         "char[]" => 1002,
         "float4[]" => 1021,
+        "bool[]" => 1000,
         _ => 25,
     }
 }
@@ -248,6 +250,7 @@ pub(super) fn field(name: &str, catalog_type: &str) -> Field {
         "oid[]" | "oidvector" => list(DataType::Int64),
         "int2[]" | "int2vector" => list(DataType::Int16),
         "text[]" | "name[]" | "char[]" => list(DataType::Utf8),
+        "bool[]" => list(DataType::Boolean),
         "float4[]" => list(DataType::Float32),
         _ => DataType::Utf8,
     };
@@ -286,6 +289,8 @@ pub(super) fn array<'a>(values: impl Iterator<Item = &'a Datum>, field: &Field) 
     match field.data_type() {
         DataType::Boolean => Arc::new(BooleanArray::from_iter(values.map(|value| match value {
             Datum::Bool(value) => Some(*value),
+            // Of an array.
+            Datum::Int(value) => Some(*value != 0),
             _ => None,
         }))),
         DataType::Int16 => Arc::new(Int16Array::from_iter(
@@ -332,7 +337,7 @@ fn list_array<'a>(values: impl Iterator<Item = &'a Datum>, item: &FieldRef) -> A
 }
 
 /// Makes a relation's rows at the moment of a scan.
-pub(super) type MakeRows = Arc<dyn Fn() -> Vec<Row> + Send + Sync>;
+pub(super) type MakeRows = Arc<dyn Fn() -> Result<Vec<Row>> + Send + Sync>;
 
 /// A relation as the engine's planner sees it.
 pub(super) struct CatalogRelation {
@@ -378,7 +383,8 @@ impl TableProvider for CatalogRelation {
         _filters: &[Expr],
         _limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        let batch = self.specification.batch(&(self.rows)())?;
+        let rows = (self.rows)().map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let batch = self.specification.batch(&rows)?;
         let plan = MemorySourceConfig::try_new_exec(
             &[vec![batch]],
             self.schema.clone(),

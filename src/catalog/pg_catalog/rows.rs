@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{Catalog, OWNER_OID, Relation, STREAM_SERVER_OID, namespace_name};
+use super::model::{Catalog, Relation, STREAM_SERVER_OID, namespace_name};
 use super::relation::{Datum, Row, row};
 use super::system_rows;
 
@@ -59,7 +59,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
                 oid: r.oid,
                 relname: r.name.as_str(),
                 relnamespace: r.namespace,
-                relowner: OWNER_OID,
+                relowner: r.owner,
                 relam: access_method,
                 relfilenode: if matches!(r.kind, 'v' | 'f') { 0 } else { r.oid },
                 reltuples: estimate,
@@ -69,6 +69,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
                 relnatts: r.columns.len() as i64,
                 relispopulated: true,
                 relreplident: if r.kind == 'i' { "n" } else { "d" },
+                relacl: catalog.relation_acl(r),
                 xmin: if r.is_users() { version } else { 1 },
             }
         })
@@ -77,6 +78,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
 
 fn attributes(catalog: &Catalog) -> Vec<Row> {
     let version = version(catalog);
+    let acls = catalog.column_acls();
     let mut rows = Vec::new();
     for r in &catalog.relations() {
         for (at, column) in r.columns.iter().enumerate() {
@@ -101,6 +103,7 @@ fn attributes(catalog: &Catalog) -> Vec<Row> {
                 atthasdef: column.default.is_some(),
                 attislocal: true,
                 attcollation: found.map_or(0, |t| t.collation()),
+                attacl: acls.get(&(r.oid, at)).cloned(),
                 xmin: if r.is_users() { version } else { 1 },
             });
         }
@@ -262,8 +265,8 @@ fn schema_of(r: &Relation) -> Datum {
     namespace_name(r.namespace).into()
 }
 
-fn owner(catalog: &Catalog) -> Datum {
-    catalog.facts.user.as_str().into()
+fn owner(catalog: &Catalog, r: &Relation) -> Datum {
+    catalog.role_name(r.owner).into()
 }
 
 fn tables(catalog: &Catalog) -> Vec<Row> {
@@ -274,7 +277,7 @@ fn tables(catalog: &Catalog) -> Vec<Row> {
             row! {
                 schemaname: schema_of(r),
                 tablename: r.name.as_str(),
-                tableowner: owner(catalog),
+                tableowner: owner(catalog, r),
                 hasindexes: !r.key.is_empty(),
                 hasrules: false,
                 hastriggers: false,
@@ -292,7 +295,7 @@ fn views(catalog: &Catalog) -> Vec<Row> {
             row! {
                 schemaname: schema_of(r),
                 viewname: r.name.as_str(),
-                viewowner: owner(catalog),
+                viewowner: owner(catalog, r),
                 definition: r.view_text.clone(),
             }
         })
@@ -308,7 +311,7 @@ fn materialized_views(catalog: &Catalog) -> Vec<Row> {
             row! {
                 schemaname: schema_of(r),
                 matviewname: r.name.as_str(),
-                matviewowner: owner(catalog),
+                matviewowner: owner(catalog, r),
                 hasindexes: indexed.contains(&r.oid),
                 ispopulated: true,
                 definition: r.view_text.clone(),

@@ -40,7 +40,10 @@ fn fixed(
             specification.clone(),
             Arc::new({
                 let name = name.clone();
-                move || make(&catalog, &name)
+                move || {
+                    catalog.check_readable(&name)?;
+                    Ok(make(&catalog, &name))
+                }
             }),
         );
         relations.insert(name, Arc::new(relation));

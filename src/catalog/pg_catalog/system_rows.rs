@@ -1,6 +1,7 @@
 //! The rows of `pg_catalog` that do not depend on the user's objects: types, roles, the database,
 //! parameters, sessions.
 
+use super::access;
 use super::backends::{Activity, BackendState};
 use super::functions;
 use super::model::{
@@ -9,17 +10,23 @@ use super::model::{
 use super::relation::{Datum, Row, row};
 use super::types::RANGES;
 use super::{DATABASE_NAME, DATABASE_OID};
+use crate::catalog::access::ObjectKey;
 
 /// The rows of a relation; none for one that has nothing to tell.
 pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
     match relation {
-        "pg_namespace" => namespaces(),
+        "pg_namespace" => namespaces(catalog),
         "pg_type" => types(catalog),
         "pg_range" => ranges(),
-        "pg_database" => vec![database()],
-        "pg_roles" => vec![role(catalog, true)],
-        "pg_authid" => vec![role(catalog, false)],
-        "pg_user" => vec![user(catalog)],
+        "pg_database" => vec![database(catalog)],
+        "pg_roles" => access::roles(catalog, true),
+        "pg_authid" => access::roles(catalog, false),
+        "pg_user" => access::users(catalog, true),
+        "pg_shadow" => access::users(catalog, false),
+        "pg_group" => access::groups(catalog),
+        "pg_auth_members" => access::members(catalog),
+        "pg_default_acl" => access::default_acls(catalog),
+        "pg_db_role_setting" => access::role_settings(catalog),
         "pg_am" => access_methods(),
         "pg_foreign_server" => vec![row! {
             oid: STREAM_SERVER_OID,
@@ -40,18 +47,33 @@ pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
         "pg_settings" => settings(catalog),
         "pg_stat_activity" => activities(catalog),
         "pg_stat_database" => vec![database_statistics(catalog)],
-        "pg_stat_ssl" => encryption(catalog, |pid| row! { pid: pid, ssl: false }),
-        "pg_stat_gssapi" => encryption(catalog, |pid| {
-            row! { pid: pid, gss_authenticated: false, encrypted: false }
+        "pg_stat_ssl" => encryption(catalog, |a| {
+            let (version, cipher) = a.encryption.unwrap_or_default();
+            row! {
+                pid: a.pid,
+                ssl: a.encryption.is_some(),
+                version: version.map(|v| v.replace("v1_", "v1.")),
+                cipher: cipher,
+            }
+        }),
+        "pg_stat_gssapi" => encryption(catalog, |a| {
+            row! { pid: a.pid, gss_authenticated: false, encrypted: false }
         }),
         _ => Vec::new(),
     }
 }
 
-fn namespaces() -> Vec<Row> {
+fn namespaces(catalog: &Catalog) -> Vec<Row> {
     NAMESPACES
         .iter()
-        .map(|(oid, name)| row! { oid: *oid, nspname: *name, nspowner: OWNER_OID })
+        .map(|(oid, name)| {
+            row! {
+                oid: *oid,
+                nspname: *name,
+                nspowner: catalog.schema_owner(*oid),
+                nspacl: catalog.schema_acl(*oid),
+            }
+        })
         .collect()
 }
 
@@ -98,11 +120,12 @@ fn ranges() -> Vec<Row> {
         .collect()
 }
 
-fn database() -> Row {
+fn database(catalog: &Catalog) -> Row {
     row! {
         oid: DATABASE_OID,
         datname: DATABASE_NAME,
-        datdba: OWNER_OID,
+        datdba: catalog.owner_of(&ObjectKey::Database),
+        datacl: catalog.acl_of(&ObjectKey::Database),
         encoding: 6,
         datlocprovider: "c",
         datallowconn: true,
@@ -110,34 +133,6 @@ fn database() -> Row {
         dattablespace: 1663,
         datcollate: "C.UTF-8",
         datctype: "C.UTF-8",
-    }
-}
-
-fn role(catalog: &Catalog, hide_password: bool) -> Row {
-    row! {
-        oid: OWNER_OID,
-        rolname: catalog.facts.user.as_str(),
-        rolsuper: true,
-        rolinherit: true,
-        rolcreaterole: true,
-        rolcreatedb: true,
-        rolcanlogin: true,
-        rolreplication: false,
-        rolbypassrls: true,
-        rolconnlimit: -1,
-        rolpassword: hide_password.then_some("********"),
-    }
-}
-
-fn user(catalog: &Catalog) -> Row {
-    row! {
-        usename: catalog.facts.user.as_str(),
-        usesysid: OWNER_OID,
-        usecreatedb: true,
-        usesuper: true,
-        userepl: false,
-        usebypassrls: true,
-        passwd: "********",
     }
 }
 
@@ -211,16 +206,34 @@ fn settings(catalog: &Catalog) -> Vec<Row> {
 
 fn activities(catalog: &Catalog) -> Vec<Row> {
     let activities = catalog.facts.backends.activities();
-    activities.into_iter().map(activity).collect()
+    let row = |a: Activity| match catalog.sees_statements_of(&a.user) {
+        true => activity(catalog, a),
+        false => hidden_activity(catalog, a),
+    };
+    activities.into_iter().map(row).collect()
 }
 
-fn activity(a: Activity) -> Row {
+/// Of a session of others only that it is there.
+fn hidden_activity(catalog: &Catalog, a: Activity) -> Row {
+    row! {
+        datid: DATABASE_OID,
+        datname: DATABASE_NAME,
+        pid: a.pid,
+        usesysid: catalog.role_of_user(&a.user),
+        usename: a.user,
+        application_name: a.application_name,
+        query: "<insufficient privilege>",
+        backend_type: "client backend",
+    }
+}
+
+fn activity(catalog: &Catalog, a: Activity) -> Row {
     let waits = a.state != BackendState::Active;
     row! {
         datid: DATABASE_OID,
         datname: DATABASE_NAME,
         pid: a.pid,
-        usesysid: OWNER_OID,
+        usesysid: catalog.role_of_user(&a.user),
         usename: a.user,
         application_name: a.application_name,
         client_addr: a.client_address.map(|address| address.ip().to_string()),
@@ -244,7 +257,7 @@ fn database_statistics(catalog: &Catalog) -> Row {
     }
 }
 
-fn encryption(catalog: &Catalog, make: fn(i64) -> Row) -> Vec<Row> {
+fn encryption(catalog: &Catalog, make: fn(&Activity) -> Row) -> Vec<Row> {
     let activities = catalog.facts.backends.activities();
-    activities.iter().map(|a| make(a.pid.into())).collect()
+    activities.iter().map(make).collect()
 }

@@ -6,6 +6,8 @@ use datafusion::arrow::array::RecordBatch;
 
 use super::SystemFacts;
 use super::columns::Columns;
+use crate::catalog::access::acl::Privileges;
+use crate::catalog::access::{ObjectKey, Subject};
 use crate::catalog::definition::{Definition, OnViolation};
 use crate::catalog::history::rows::{
     DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow,
@@ -71,8 +73,42 @@ pub(super) fn metrics_log(
         .finish()
 }
 
+/// The audit trail's part of the events: what somebody said.
+pub const STATEMENT_EVENT: &str = "statement";
+
+/// What others said is for those who may see statements of others.
+fn without_statements_of_others(rows: &mut [EventRow], subject: &Subject) {
+    if subject.reads_statistics() {
+        return;
+    }
+    for row in rows.iter_mut().filter(|r| r.kind == STATEMENT_EVENT) {
+        let is_own = row.detail.get("user").and_then(|u| u.as_str()) == Some(&subject.name);
+        if let Some(detail) = row.detail.as_object_mut().filter(|_| !is_own) {
+            detail.retain(|name, _| name == "user");
+            detail.insert("statement".to_owned(), "<insufficient privilege>".into());
+        }
+    }
+}
+
+/// Rows of a relation are for those who may read it.
+fn is_readable<'a>(facts: Option<&'a SystemFacts>) -> impl Fn(&str) -> bool + 'a {
+    let snapshot = facts.map(|facts| (facts.catalog.snapshot(), &facts.subject));
+    move |relation| {
+        snapshot.as_ref().is_none_or(|(catalog, subject)| {
+            subject.is_superuser
+                || catalog.object(relation).is_some_and(|object| {
+                    let key = ObjectKey::Relation(object.oid);
+                    catalog.access().allows(subject, &key, Privileges::SELECT)
+                })
+        })
+    }
+}
+
 pub(super) fn events(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
-    let rows: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    let mut rows: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    if let Some(facts) = facts {
+        without_statements_of_others(&mut rows, &facts.subject);
+    }
     Columns::of(&rows)
         .time("event_at", |r| r.event_at)
         .text("event", |r| r.kind.as_str())
@@ -87,7 +123,9 @@ pub(super) fn dead_letters(
     facts: Option<&SystemFacts>,
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
-    let rows: Vec<DeadLetterRow> = read(facts, |h| h.dead_letters(filter))?;
+    let mut rows: Vec<DeadLetterRow> = read(facts, |h| h.dead_letters(filter))?;
+    let is_readable = is_readable(facts);
+    rows.retain(|row| is_readable(&row.stream_name));
     Columns::of(&rows)
         .text("stream_name", |r| r.stream_name.as_str())
         .text("pipeline", |r| r.pipeline.as_str())
@@ -103,7 +141,9 @@ pub(super) fn late_rows(
     facts: Option<&SystemFacts>,
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
-    let rows: Vec<LateRow> = read(facts, |h| h.late_rows(filter))?;
+    let mut rows: Vec<LateRow> = read(facts, |h| h.late_rows(filter))?;
+    let is_readable = is_readable(facts);
+    rows.retain(|row| is_readable(&row.stream_name));
     Columns::of(&rows)
         .text("stream_name", |r| r.stream_name.as_str())
         .text("pipeline", |r| r.pipeline.as_str())

@@ -24,9 +24,12 @@ use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown, Tabl
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::Catalog;
+use super::access::Subject;
 use super::history::{History, HistoryFilter};
+
 use crate::engine::status::EngineStatus;
 use crate::error::Result;
+pub use history::STATEMENT_EVENT;
 
 /// What the tables are made of.
 #[derive(Clone)]
@@ -35,6 +38,8 @@ pub struct SystemFacts {
     pub history: Arc<History>,
     /// Definitions.
     pub catalog: Arc<Catalog>,
+    /// Who reads.
+    pub subject: Arc<Subject>,
     /// The engine's state at this instant.
     pub status: Arc<dyn Fn() -> EngineStatus + Send + Sync>,
 }

@@ -14,6 +14,7 @@ use crate::engine::status::QueryStatus;
 fn facts(dir: &std::path::Path, status: EngineStatus) -> SystemFacts {
     let clock = ManualClock::at(1);
     SystemFacts {
+        subject: Arc::new(crate::catalog::access::Subject::system()),
         history: History::open(&dir.join("history"), clock.clone()).unwrap(),
         catalog: Catalog::open(&dir.join("catalog"), clock).unwrap(),
         status: Arc::new(move || status.clone()),

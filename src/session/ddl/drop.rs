@@ -52,7 +52,7 @@ impl Session {
         Ok(targets)
     }
 
-    pub(super) fn drop_with_dependents(
+    pub(in crate::session) fn drop_with_dependents(
         &mut self,
         targets: &[Arc<CatalogObject>],
         cascade: bool,

@@ -22,6 +22,7 @@ use super::alter::columns_mut;
 use super::listed;
 use super::readers::Seen;
 use super::views::{Bound, keeps_columns, own_part, reaches};
+use crate::catalog::access::AccessChange;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, Definition, OptionValue};
 use crate::catalog::snapshot::{kind_of, pipeline_of, wrong_kind};
@@ -88,6 +89,11 @@ impl Session {
                 Box::new(new.bound.plan),
             )),
         )?;
+        let inherit = AccessChange::Inherit {
+            from: old.oid,
+            to: object.oid,
+        };
+        self.stage(CatalogChange::Access(inherit), None)?;
         self.keep_indexes(old, &object)
     }
 

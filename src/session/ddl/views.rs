@@ -118,6 +118,7 @@ impl Session {
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE MATERIALIZED VIEW";
         let existing = self.existing(&create.name, create.if_not_exists, create.or_replace)?;
+        self.check_readable(&create.query).await?;
         if let Existing::Skip = existing {
             return Ok(done(TAG));
         }

@@ -19,6 +19,7 @@ mod conflict;
 mod copy;
 mod describe;
 mod insert;
+mod needs;
 mod plan;
 pub mod relation;
 mod returning;

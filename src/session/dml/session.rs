@@ -20,6 +20,8 @@ use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::error::{Error, Result};
 use crate::log::tables::TableStore;
+use crate::session::access::checks::Checks;
+use crate::session::access::guard;
 use crate::session::parameters::{describe_query, plan_with_values, slots};
 use crate::session::rows::SharedRows;
 use crate::session::rowset::done;
@@ -160,8 +162,19 @@ impl Session {
         state: &SessionState,
         parameters: &[Parameter],
     ) -> Result<DmlResult> {
+        let definitions = self.definitions();
+        let catalog = lookup(Arc::clone(&definitions));
+        let needs = super::needs::needs(&catalog, change)?;
+        let subject = self.scope.subject();
+        let checks = Checks {
+            catalog: &definitions,
+            subject: &subject,
+        };
+        for need in &needs {
+            checks.relation(&need.object, need.privilege, &need.columns)?;
+        }
+        let target = needs.first().map_or(0, |need| need.object.oid);
         let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
-        let catalog = lookup(self.definitions());
         let dml = DmlContext {
             state,
             planner: &SessionPlanner,
@@ -169,7 +182,7 @@ impl Session {
             transaction: &mut transaction,
             parameters,
         };
-        let result = change.run(dml).await;
+        let result = guard::changing(target, Box::pin(change.run(dml))).await;
         self.rows.put_back(transaction);
         result
     }

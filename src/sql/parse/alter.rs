@@ -3,9 +3,10 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::{added_column, checked, expectation, option_list, option_name, watermark};
-use super::{accept_kind, aggregates, functions, if_exists, unsupported};
+use super::{accept_kind, aggregates, functions, grants, if_exists, roles, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::access::Owned;
 use crate::sql::cursor::Cursor;
 use crate::sql::options::{self, Targets};
 use crate::sql::statement::{AlterAction, ObjectKind, Statement};
@@ -14,8 +15,7 @@ use crate::sql::statement::{AlterAction, ObjectKind, Statement};
 const OTHER_KINDS: &[&str] = &[
     "SCHEMA",
     "DATABASE",
-    "USER",
-    "ROLE",
+    "USER MAPPING",
     "EXTENSION",
     "FUNCTION",
     "PROCEDURE",
@@ -61,6 +61,12 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
         let names = cursor.object_names()?;
         return Ok(Statement::DropRecoverySchedule { names, if_exists });
     }
+    if roles::accept_role_word(cursor).is_some() {
+        return roles::drop(cursor);
+    }
+    if cursor.accept("OWNED BY") {
+        return grants::drop_owned(cursor);
+    }
     let kind = kind(cursor, "DROP")?;
     if kind == ObjectKind::Index {
         cursor.accept("CONCURRENTLY");
@@ -79,6 +85,15 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
 /// `ALTER kind name SET (…) | RESET (…) | RENAME TO n | action, …`, `ALTER SECRET name AS '…'`
 pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("ALTER")?;
+    if let Some(word) = roles::accept_role_word(cursor) {
+        return roles::alter(cursor, word);
+    }
+    if cursor.accept("DEFAULT PRIVILEGES") {
+        return grants::default_privileges(cursor);
+    }
+    if let Some(statement) = grants::alter_owner(cursor)? {
+        return Ok(statement);
+    }
     let kind = kind(cursor, "ALTER")?;
     let position = cursor.position();
     let if_exists = if_exists(cursor);
@@ -96,6 +111,10 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
         return Err(
             Error::unsupported("IF EXISTS is not supported in this ALTER").position(position),
         );
+    }
+    let owned = Owned::Object(kind, name.clone());
+    if let Some(statement) = grants::owner_of(cursor, &owned)? {
+        return Ok(statement);
     }
     if kind == ObjectKind::Secret && cursor.accept("AS") {
         let value = cursor.string()?;
@@ -253,7 +272,6 @@ fn unknown_action(cursor: &Cursor) -> Error {
         "DROP",
         "ALTER",
         "RENAME",
-        "OWNER TO",
         "SET SCHEMA",
         "ENABLE",
         "DISABLE",

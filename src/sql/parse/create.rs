@@ -5,7 +5,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{
-    aggregates, functions, if_not_exists, indexes, recovery, skip_rest, unsupported, view_query,
+    aggregates, functions, if_not_exists, indexes, recovery, roles, skip_rest, unsupported,
+    view_query,
 };
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
@@ -60,6 +61,8 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
         }
     } else if cursor.accept("RECOVERY SCHEDULE") {
         recovery::create_schedule(cursor)?
+    } else if let Some(word) = roles::accept_role_word(cursor) {
+        roles::create(cursor, word)?
     } else if cursor.accept("SCHEMA IF NOT EXISTS") {
         let name = cursor.identifier()?;
         if name != "public" {
@@ -78,8 +81,7 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
 /// What PostgreSQL can create and we cannot is told apart from what nobody can.
 fn unknown_kind(cursor: &Cursor) -> Error {
     const KNOWN: &[&str] = &[
-        "USER",
-        "ROLE",
+        "USER MAPPING",
         "SCHEMA",
         "DATABASE",
         "EXTENSION",
@@ -109,7 +111,7 @@ fn unknown_kind(cursor: &Cursor) -> Error {
     match KNOWN.iter().find(|words| cursor.sees(words)) {
         Some(words) => unsupported(cursor, &format!("CREATE {words}")),
         None => cursor.expected(
-            "STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX, SINK, FUNCTION, AGGREGATE or SECRET",
+            "STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX, SINK, FUNCTION, AGGREGATE, SECRET, USER or ROLE",
         ),
     }
 }

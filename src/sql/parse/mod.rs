@@ -10,8 +10,10 @@ mod copy;
 mod create;
 mod cursors;
 mod functions;
+mod grants;
 mod indexes;
 mod recovery;
+mod roles;
 mod run;
 mod settings;
 mod with;
@@ -46,9 +48,6 @@ const NO_OPERATIONS: &[(&str, &str)] = &[
 
 /// First words of statements that exist elsewhere and not here.
 const UNSUPPORTED: &[&str] = &[
-    "GRANT",
-    "REVOKE",
-    "REASSIGN",
     "MERGE",
     "CALL",
     "DO",
@@ -93,6 +92,8 @@ pub(crate) fn statement(cursor: &mut Cursor) -> Result<Statement> {
         "DROP" => alter::drop(cursor),
         "ALTER" => alter::alter(cursor),
         "COMMENT" => alter::comment(cursor),
+        "GRANT" | "REVOKE" => grants::grant(cursor),
+        "REASSIGN" => grants::reassign_owned(cursor),
         "START" | "STOP" | "REFRESH" | "FLUSH" | "WAIT" | "SUBSCRIBE" | "TAIL" | "EXPLAIN"
         | "DESCRIBE" | "DESC" => run::run(cursor),
         "RESET" if cursor.sees("RESET CHECKPOINT OF") => recovery::recovery(cursor),

@@ -219,7 +219,7 @@ fn rewind(cursor: &mut Cursor) -> Result<RecoveryStatement> {
 }
 
 /// A moment in quotes; without a zone it is UTC.
-fn timestamp(cursor: &mut Cursor) -> Result<i64> {
+pub(super) fn timestamp(cursor: &mut Cursor) -> Result<i64> {
     let position = cursor.position();
     let text = cursor.string()?;
     timestamp_us(&text, EpochUnit::Auto).ok_or_else(|| {

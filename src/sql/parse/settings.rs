@@ -91,7 +91,7 @@ fn special_name(cursor: &mut Cursor) -> Option<&'static str> {
 }
 
 /// A parameter's name, with dots for those of extensions.
-fn parameter_name(cursor: &mut Cursor) -> Result<String> {
+pub(super) fn parameter_name(cursor: &mut Cursor) -> Result<String> {
     let mut name = cursor.label()?;
     while cursor.accept_token(&Token::Period) {
         name.push('.');
@@ -130,7 +130,7 @@ fn set(cursor: &mut Cursor) -> Result<Statement> {
 }
 
 /// The name, and the `TO` or `=` after it where one belongs.
-fn set_name(cursor: &mut Cursor) -> Result<String> {
+pub(super) fn set_name(cursor: &mut Cursor) -> Result<String> {
     const WITHOUT_EQUALS: &[(&str, &str)] = &[
         ("TIME ZONE", "timezone"),
         ("SESSION AUTHORIZATION", "session_authorization"),
@@ -153,8 +153,23 @@ fn set_name(cursor: &mut Cursor) -> Result<String> {
     Err(cursor.expected("TO or \"=\""))
 }
 
+/// `name FROM CURRENT`, if that comes next.
+pub(super) fn from_current(cursor: &mut Cursor) -> Result<Option<String>> {
+    let mut ahead = 1;
+    while matches!(cursor.peek_at(ahead), Token::Period) {
+        ahead += 2;
+    }
+    let word = |at: usize| cursor.word_at(at);
+    if word(ahead).as_deref() != Some("FROM") || word(ahead + 1).as_deref() != Some("CURRENT") {
+        return Ok(None);
+    }
+    let name = parameter_name(cursor)?;
+    cursor.expect("FROM CURRENT")?;
+    Ok(Some(name))
+}
+
 /// One or more values as text; `None` for `DEFAULT`.
-fn value(cursor: &mut Cursor) -> Result<Option<String>> {
+pub(super) fn value(cursor: &mut Cursor) -> Result<Option<String>> {
     if cursor.accept("DEFAULT") {
         return Ok(None);
     }

@@ -1,5 +1,6 @@
 //! Statements in, enums out; errors with SQLSTATE and position. A file for each kind of statement.
 
+mod access;
 mod alter;
 mod create;
 mod cursors;

@@ -107,6 +107,15 @@ const SETS: &[SetFunction] = &[
         ],
     },
     SetFunction {
+        name: "aclexplode",
+        columns: &[
+            (Some("grantor"), "acl_grantors_array"),
+            (Some("grantee"), "acl_grantees_array"),
+            (Some("privilege_type"), "acl_privileges_array"),
+            (Some("is_grantable"), "acl_grantables_array"),
+        ],
+    },
+    SetFunction {
         name: "pg_options_to_table",
         columns: &[
             (Some("option_name"), "option_names_array"),

@@ -6,6 +6,7 @@
 //! functions of text and numbers that views may use; the SQL module has those.
 
 mod names;
+mod privileges;
 mod procedures;
 mod session;
 mod shape;
@@ -84,6 +85,7 @@ fn definitions() -> impl Iterator<Item = &'static Definition> {
         names::FUNCTIONS,
         shape::FUNCTIONS,
         session::FUNCTIONS,
+        privileges::FUNCTIONS,
         sizes::FUNCTIONS,
     ]
     .into_iter()
@@ -285,6 +287,7 @@ fn arguments(
             Ok(vec![Datum::Text(name); rows])
         }
         "array" => array_lengths(array),
+        "text[]" => text_arrays(array),
         "bool" => {
             let values = cast(array, &DataType::Boolean)?;
             Ok(values.as_boolean().iter().map(Datum::from).collect())
@@ -328,6 +331,23 @@ fn named_oid(catalog: &Catalog, name: &str) -> Datum {
         Ok(oid) => Datum::Int(oid),
         Err(_) => catalog.relation_named(name).map(|r| r.oid).into(),
     }
+}
+
+fn text_arrays(array: &ArrayRef) -> PlanResult<Vec<Datum>> {
+    let DataType::List(_) = array.data_type() else {
+        return Ok(vec![Datum::Null; array.len()]);
+    };
+    let lists = array.as_list::<i32>();
+    (0..lists.len())
+        .map(|row| {
+            if lists.is_null(row) {
+                return Ok(Datum::Null);
+            }
+            let items = cast(&lists.value(row), &DataType::Utf8)?;
+            let items = items.as_string::<i32>().iter().flatten();
+            Ok(Datum::Texts(items.map(str::to_owned).collect()))
+        })
+        .collect()
 }
 
 fn array_lengths(array: &ArrayRef) -> PlanResult<Vec<Datum>> {

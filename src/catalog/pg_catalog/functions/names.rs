@@ -1,8 +1,6 @@
 //! Names and numbers of objects: `regclass` and its kin, quoting, visibility.
 
-use super::super::model::{
-    Catalog, INFORMATION_SCHEMA_OID, NAMESPACES, OWNER_OID, Relation, namespace_name,
-};
+use super::super::model::{Catalog, INFORMATION_SCHEMA_OID, NAMESPACES, Relation, namespace_name};
 use super::super::relation::Datum;
 use super::super::rows::quote_ident;
 use super::{Definition, int, text};
@@ -68,8 +66,8 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         shown(int(a, 0), namespace_name(int(a, 0)).map(quote_ident))
     }),
     Definition::new("oid_to_regrole_text", &["oid"], "text", |c, a| {
-        let owner = (int(a, 0) == OWNER_OID).then(|| quote_ident(&c.facts.user));
-        shown(int(a, 0), owner)
+        let role = c.known_role_name(int(a, 0));
+        shown(int(a, 0), role.map(|name| quote_ident(&name)))
     }),
     Definition::new("oid_to_regproc_text", &["text"], "text", |_, a| {
         Ok(text(a, 0).into())
@@ -105,11 +103,7 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_conversion_is_visible", &["oid"], "bool", visible),
     Definition::new("pg_statistics_obj_is_visible", &["oid"], "bool", visible),
     Definition::new("pg_get_userbyid", &["oid"], "name", |c, a| {
-        Ok(match int(a, 0) {
-            OWNER_OID => c.facts.user.clone(),
-            other => format!("unknown (OID={other})"),
-        }
-        .into())
+        Ok(c.role_name(int(a, 0)).into())
     }),
 ];
 
@@ -167,7 +161,7 @@ fn namespace_oid(text: &str) -> Option<i64> {
 }
 
 fn role_oid(catalog: &Catalog, text: &str) -> Option<i64> {
-    (unquoted(text) == catalog.facts.user).then_some(OWNER_OID)
+    catalog.role_named(&unquoted(text))
 }
 
 fn unquoted(text: &str) -> String {

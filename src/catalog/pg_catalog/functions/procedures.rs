@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::super::model::{Catalog, OWNER_OID, PUBLIC_OID};
+use super::super::model::{Catalog, PUBLIC_OID};
 use super::super::relation::{Datum, Row, row};
+use crate::catalog::access::ObjectKey;
 use crate::catalog::function::{FunctionDefinition, FunctionResult, FunctionVolatility};
 
 /// `sql` in `pg_language`.
@@ -24,11 +25,11 @@ pub(super) fn rows(catalog: &Catalog) -> Vec<Row> {
         .model
         .functions()
         .iter()
-        .map(|f| row_of(f))
+        .map(|f| row_of(catalog, f))
         .collect()
 }
 
-fn row_of(function: &FunctionDefinition) -> Row {
+fn row_of(catalog: &Catalog, function: &FunctionDefinition) -> Row {
     let parameters = &function.parameters;
     let types: Vec<i64> = parameters
         .iter()
@@ -46,7 +47,7 @@ fn row_of(function: &FunctionDefinition) -> Row {
         oid: i64::from(function.oid),
         proname: function.name.clone(),
         pronamespace: PUBLIC_OID,
-        proowner: OWNER_OID,
+        proowner: catalog.owner_of(&ObjectKey::Function(function.oid)),
         prolang: LANGUAGE_SQL_OID,
         procost: 100.0,
         prorows: if gives_rows { 1000.0 } else { 0.0 },

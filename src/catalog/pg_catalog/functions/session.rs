@@ -4,6 +4,7 @@ use super::super::model::Catalog;
 use super::super::relation::Datum;
 use super::super::{DATABASE_NAME, PUBLIC_SCHEMA, VERSION_TEXT};
 use super::{Definition, flag, int, text};
+use crate::catalog::pg_catalog::backends::Backend;
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) const FUNCTIONS: &[Definition] = &[
@@ -21,7 +22,9 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         Ok(schemas.into())
     }),
     Definition::new("current_user", &[""], "name", user),
-    Definition::new("session_user", &[""], "name", user),
+    Definition::new("session_user", &[""], "name", |c, _| {
+        Ok(c.role_name(c.model.session_role().into()).into())
+    }),
     Definition::new("user", &[""], "name", user),
     Definition::new("current_role", &[""], "name", user),
     Definition::new("current_setting", &["text", "text bool"], "text", setting),
@@ -32,9 +35,10 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         Ok(c.facts.backend.pid().into())
     }),
     Definition::new("pg_cancel_backend", &["int4"], "bool", |c, a| {
-        let backend = i32::try_from(int(a, 0))
-            .ok()
-            .and_then(|pid| c.facts.backends.get(pid));
+        let backend = backend(c, int(a, 0));
+        if let Some(backend) = &backend {
+            c.check_signal(backend, "cancel superuser query", "query is being canceled")?;
+        }
         // PostgreSQL tells whether the signal was sent, not whether something ran.
         Ok(backend.map(|b| b.cancel()).is_some().into())
     })
@@ -44,9 +48,11 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         &["int4", "int4 int8"],
         "bool",
         |c, a| {
-            let backend = i32::try_from(int(a, 0))
-                .ok()
-                .and_then(|pid| c.facts.backends.get(pid));
+            let backend = backend(c, int(a, 0));
+            if let Some(backend) = &backend {
+                let what = "process is being terminated";
+                c.check_signal(backend, "terminate superuser process", what)?;
+            }
             Ok(backend.map(|b| b.terminate()).is_some().into())
         },
     )
@@ -85,25 +91,11 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         |_, _| Ok("".into()),
     )
     .volatile(),
-    Definition::new("has_table_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_any_column_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_column_privilege", COLUMN_PRIVILEGE, "bool", allowed),
-    Definition::new("has_schema_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_database_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_function_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_sequence_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_language_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_tablespace_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("has_type_privilege", PRIVILEGE, "bool", allowed),
-    Definition::new("pg_has_role", PRIVILEGE, "bool", allowed),
 ];
 
-const PRIVILEGE: &[&str] = &["text text", "text text text"];
-const COLUMN_PRIVILEGE: &[&str] = &["text text text", "text text text text"];
-
-/// While no user is defined, everyone may do everything.
-fn allowed(_: &Catalog, _: &[Datum]) -> Result<Datum> {
-    Ok(true.into())
+fn backend(catalog: &Catalog, pid: i64) -> Option<std::sync::Arc<Backend>> {
+    let pid = i32::try_from(pid).ok()?;
+    catalog.facts.backends.get(pid)
 }
 
 fn database(_: &Catalog, _: &[Datum]) -> Result<Datum> {
@@ -111,7 +103,9 @@ fn database(_: &Catalog, _: &[Datum]) -> Result<Datum> {
 }
 
 fn user(catalog: &Catalog, _: &[Datum]) -> Result<Datum> {
-    Ok(catalog.facts.user.as_str().into())
+    Ok(catalog
+        .role_name(catalog.model.subject().role.into())
+        .into())
 }
 
 fn transaction(catalog: &Catalog, _: &[Datum]) -> Result<Datum> {
