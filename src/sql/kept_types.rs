@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! coalesce(u, v)              →  kept[uuid](coalesce(u, v))
-//! array_agg(u), unnest(us)    →  a projection above: kept[uuid[]](…), kept[uuid](…)
+//! array_agg(u)                →  a projection above: kept[uuid[]](…)
 //! ```
+//! Absent: `unnest`, whose elements have the type that Arrow has.
 
 use std::collections::HashMap;
 
@@ -114,38 +115,18 @@ fn above(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
             plan.schema().fields().len() - aggregate.aggr_expr.len()
         }
         LogicalPlan::Window(window) => window.input.schema().fields().len(),
-        LogicalPlan::Unnest(_) => 0,
         _ => return Ok(Transformed::no(plan)),
     };
-    let lost: HashMap<usize, String> = match &plan {
-        LogicalPlan::Unnest(unnest) => {
-            let input = unnest.input.schema();
-            let dependencies = unnest.dependency_indices.iter().enumerate();
-            dependencies
-                .filter_map(|(output, from)| {
-                    let given = type_of_field(input.field(*from))?;
-                    let has = type_of_field(plan.schema().field(output));
-                    let item = given.strip_suffix(ARRAY)?;
-                    has.is_none().then(|| (output, item.to_owned()))
-                })
-                .collect()
-        }
-        _ => {
-            let schema = merge_schema(&plan.inputs());
-            let results = match &plan {
-                LogicalPlan::Aggregate(aggregate) => &aggregate.aggr_expr,
-                LogicalPlan::Window(window) => &window.window_expr,
-                _ => return Ok(Transformed::no(plan)),
-            };
-            let results = results.iter().enumerate();
-            results
-                .filter_map(|(at, result)| {
-                    let lost = lost_type(result, &schema)?;
-                    Some((first + at, lost))
-                })
-                .collect()
-        }
+    let schema = merge_schema(&plan.inputs());
+    let results = match &plan {
+        LogicalPlan::Aggregate(aggregate) => &aggregate.aggr_expr,
+        LogicalPlan::Window(window) => &window.window_expr,
+        _ => return Ok(Transformed::no(plan)),
     };
+    let results = results.iter().enumerate();
+    let lost: HashMap<usize, String> = results
+        .filter_map(|(at, result)| Some((first + at, lost_type(result, &schema)?)))
+        .collect();
     if lost.is_empty() {
         return Ok(Transformed::no(plan));
     }

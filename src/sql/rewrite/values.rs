@@ -18,7 +18,7 @@ pub(super) fn type_constants(body: &mut SetExpr) {
                 };
                 for row in &mut values.rows {
                     if let Some(cell) = row.content.get_mut(column)
-                        && string_constant(cell).is_some()
+                        && (string_constant(cell).is_some() || is_null(cell))
                     {
                         *cell = cast_to(take(cell), wanted.clone());
                     }
@@ -31,6 +31,10 @@ pub(super) fn type_constants(body: &mut SetExpr) {
         }
         _ => {}
     }
+}
+
+fn is_null(cell: &Expr) -> bool {
+    matches!(cell, Expr::Value(value) if value.value == Value::Null)
 }
 
 /// The type that an expression says it is of.
