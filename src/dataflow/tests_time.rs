@@ -335,24 +335,24 @@ fn groups_of_closed_windows_leave_the_state() {
     }
 }
 
+/// Joins whose condition bounds how far the times of both sides lie apart.
+const TIMED_JOINS: [&str; 5] = [
+    "SELECT i.k, i.tick AS a, j.tick AS b FROM i JOIN j ON i.k = j.k AND j.tick BETWEEN i.tick AND i.tick + 4",
+    "SELECT i.k, i.tick AS a, j.tick AS b FROM i LEFT JOIN j \
+     ON i.k = j.k AND i.tick - 2 <= j.tick AND i.tick + 1 >= j.tick",
+    "SELECT i.k, i.tick AS a, j.k AS l, j.tick AS b FROM i FULL JOIN j ON i.k = j.k AND i.tick = j.tick",
+    "SELECT i.k, i.tick FROM i WHERE NOT EXISTS \
+     (SELECT 1 FROM j WHERE j.k = i.k AND j.tick >= i.tick - 3 AND j.tick < i.tick)",
+    "SELECT a.k, a.n, b.n AS m FROM (SELECT window_end, k, count(*) AS n FROM TUMBLE(i, tick, 5) GROUP BY 1, 2) a \
+     JOIN (SELECT window_end, k, count(*) AS n FROM TUMBLE(j, tick, 5) GROUP BY 1, 2) b \
+     ON a.window_end = b.window_end AND a.k = b.k",
+];
+
 #[test]
 fn joins_within_a_time_free_their_state() {
     for seed in 0..3 {
         let mut harness = harness();
-        for (index, sql) in [
-            "SELECT i.k, i.tick AS a, j.tick AS b FROM i JOIN j ON i.k = j.k AND j.tick BETWEEN i.tick AND i.tick + 4",
-            "SELECT i.k, i.tick AS a, j.tick AS b FROM i LEFT JOIN j \
-             ON i.k = j.k AND i.tick - 2 <= j.tick AND i.tick + 1 >= j.tick",
-            "SELECT i.k, i.tick AS a, j.k AS l, j.tick AS b FROM i FULL JOIN j ON i.k = j.k AND i.tick = j.tick",
-            "SELECT i.k, i.tick FROM i WHERE NOT EXISTS \
-             (SELECT 1 FROM j WHERE j.k = i.k AND j.tick >= i.tick - 3 AND j.tick < i.tick)",
-            "SELECT a.k, a.n, b.n AS m FROM (SELECT window_end, k, count(*) AS n FROM TUMBLE(i, tick, 5) GROUP BY 1, 2) a \
-             JOIN (SELECT window_end, k, count(*) AS n FROM TUMBLE(j, tick, 5) GROUP BY 1, 2) b \
-             ON a.window_end = b.window_end AND a.k = b.k",
-        ]
-        .into_iter()
-        .enumerate()
-        {
+        for (index, sql) in TIMED_JOINS.iter().enumerate() {
             harness.view(&format!("view_{index}"), sql);
         }
         let mut random = Random::new(seed);
@@ -396,17 +396,9 @@ fn what_the_next_watermark_closes_is_answered_for_and_not_kept() {
             "SELECT window_end, k, count(*) AS n, min(tick) AS a, count(DISTINCT tick) AS b, array_length(array_agg(tick)) AS c \
              FROM TUMBLE(i, tick, 5) GROUP BY 1, 2",
             "SELECT DISTINCT window_start, k FROM HOP(i, tick, 3, 6)",
-            "SELECT i.k, i.tick AS a, j.tick AS b FROM i JOIN j ON i.k = j.k AND j.tick BETWEEN i.tick AND i.tick + 4",
-            "SELECT i.k, i.tick AS a, j.tick AS b FROM i LEFT JOIN j \
-             ON i.k = j.k AND i.tick - 2 <= j.tick AND i.tick + 1 >= j.tick",
-            "SELECT i.k, i.tick AS a, j.k AS l, j.tick AS b FROM i FULL JOIN j ON i.k = j.k AND i.tick = j.tick",
-            "SELECT i.k, i.tick FROM i WHERE NOT EXISTS \
-             (SELECT 1 FROM j WHERE j.k = i.k AND j.tick >= i.tick - 3 AND j.tick < i.tick)",
-            "SELECT a.k, a.n, b.n AS m FROM (SELECT window_end, k, count(*) AS n FROM TUMBLE(i, tick, 5) GROUP BY 1, 2) a \
-             JOIN (SELECT window_end, k, count(*) AS n FROM TUMBLE(j, tick, 5) GROUP BY 1, 2) b \
-             ON a.window_end = b.window_end AND a.k = b.k",
         ]
-        .into_iter()
+        .iter()
+        .chain(&TIMED_JOINS)
         .enumerate()
         {
             harness.view(&format!("view_{index}"), sql);
