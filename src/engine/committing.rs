@@ -182,7 +182,7 @@ impl Pipeline {
             .apply_pending(entry.batch_id, Arc::clone(&run))?;
         if let Some(dataflow) = opened.dataflow.as_mut().map(parking_lot::Mutex::get_mut) {
             dataflow.committed();
-            if self.parts.budget.is_over() {
+            if !self.parts.budget.make_room() {
                 dataflow.shed_memory();
             }
         }

@@ -38,6 +38,8 @@ const MARKER_VERSION: u32 = 1;
 const MARKER_BYTES: usize = 28;
 /// SST files of one ingest are cut at this size, so that compaction moves small pieces.
 const FILE_BYTES_MAX: u64 = 32 << 20;
+/// Read at once where all is read.
+const READ_AHEAD_BYTES: usize = 1 << 20;
 /// Keys of one call into RocksDB; bounds the blocks it pins.
 const MULTI_GET_KEYS: usize = 4096;
 
@@ -422,10 +424,7 @@ impl ColdView {
         };
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(to);
-        // SAFETY: the iterator refers to the snapshot and its database, both inside the view that
-        // `ColdIterator` holds behind an `Arc`; the iterator is the field that is dropped first.
-        let view: &'static ColdView = unsafe { &*Arc::as_ptr(self) };
-        let mut iterator = view.snapshot.raw_iterator_opt(options);
+        let mut iterator = self.raw_iterator(options);
         iterator.seek(&from);
         let iterator = ColdIterator {
             iterator,
@@ -434,6 +433,51 @@ impl ColdView {
         };
         iterator.check()?;
         Ok(iterator)
+    }
+
+    /// An iterator over the entries of all tables, which leaves the block cache to others.
+    pub(super) fn iterate_all(self: &Arc<Self>) -> Result<ColdEntries> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_readahead_size(READ_AHEAD_BYTES);
+        let mut iterator = self.raw_iterator(options);
+        iterator.seek(table_bounds(TableId(1)).0);
+        let entries = ColdEntries {
+            iterator,
+            _view: Arc::clone(self),
+        };
+        entries.check()?;
+        Ok(entries)
+    }
+
+    /// Must be dropped before the view.
+    fn raw_iterator(self: &Arc<Self>, options: ReadOptions) -> DBRawIterator<'static> {
+        // SAFETY: the iterator refers to the snapshot and its database, both inside the view that
+        // its holder keeps behind an `Arc`; the iterator is the field that is dropped first.
+        let view: &'static ColdView = unsafe { &*Arc::as_ptr(self) };
+        view.snapshot.raw_iterator_opt(options)
+    }
+}
+
+/// Walks all tables.
+pub(super) struct ColdEntries {
+    iterator: DBRawIterator<'static>,
+    _view: Arc<ColdView>,
+}
+
+impl ColdEntries {
+    /// Key with its table's prefix, and value; `None` at the end.
+    pub(super) fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.iterator.item()
+    }
+
+    pub(super) fn advance(&mut self) -> Result<()> {
+        self.iterator.next();
+        self.check()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.iterator.status().map_err(rocksdb_error)
     }
 }
 
@@ -498,7 +542,7 @@ impl ColdIterator {
 }
 
 /// Full keys of a table lie in `lower <= key < upper`.
-fn table_bounds(table: TableId) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn table_bounds(table: TableId) -> (Vec<u8>, Vec<u8>) {
     let upper = match table.0.checked_add(1) {
         Some(next) => next.to_be_bytes().to_vec(),
         // No key is as long as this, and so none is greater.

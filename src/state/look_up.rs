@@ -4,7 +4,7 @@
 //!   keys ──► one scan that leaps from key to key ──► as long as a leap settles several keys
 //!              │ the rest
 //!              ▼
-//!            look-ups by key: every run, then the cold tier by its Bloom filters
+//!            look-ups by key: every run, then the mirror in memory, or the cold tier by its Bloom filters
 //! ```
 //!
 //! What comes in is often new and its neighbours are too: then the scan stands far above, and a key
@@ -60,6 +60,21 @@ impl StateSnapshot {
             hidden_below = run.drops_table(table);
             if hidden_below {
                 break;
+            }
+        }
+        if let (Some(&first), false) = (unresolved.first(), hidden_below)
+            && let Some(mut cursor) = self.packed(table, Some(keys.value(first)), None)
+        {
+            for at in unresolved.drain(..) {
+                let key = keys.value(at);
+                if cursor.is_at_entry() {
+                    cursor.seek(key);
+                }
+                if cursor.is_at_entry() && cursor.key() == key {
+                    let start = scanned.len();
+                    scanned.extend_from_slice(cursor.value());
+                    places[at] = Place::Scanned(start..scanned.len());
+                }
             }
         }
         let mut pinned: Vec<DBPinnableSlice<'_>> = Vec::new();

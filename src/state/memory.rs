@@ -1,15 +1,20 @@
 //! The memory budget that all pipelines share (`--memory-limit`).
 //!
-//! Users account for what they hold and ask whether to shed; nothing is taken from them by force.
+//! Users account for what they hold and ask whether to shed; nothing is taken from them by force but
+//! mirrors of the cold tiers, which are copies.
 //! The block cache of the cold tiers is part of the budget: one cache for the whole process, made
 //! when the first store opens RocksDB, its capacity counted as used from then on.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
 
 /// Share of the limit that the block cache gets, as a divisor.
 const CACHE_DIVISOR: usize = 4;
+/// Share of the limit, as a divisor, that copies leave free.
+const ROOM_DIVISOR: usize = 4;
 /// The block cache is never smaller: index and filter blocks live in it.
 const CACHE_BYTES_MIN: usize = 8 << 20;
 /// Nor larger: beyond it the kernel's page cache serves as well.
@@ -20,6 +25,13 @@ pub struct MemoryBudget {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
     block_cache: OnceLock<rocksdb::Cache>,
+    copies: Mutex<Vec<Weak<dyn GivesBack>>>,
+}
+
+/// Holds copies in memory that it can do without.
+pub(super) trait GivesBack: Send + Sync {
+    /// Lets go of them.
+    fn give_back(&self);
 }
 
 impl fmt::Debug for MemoryBudget {
@@ -38,6 +50,7 @@ impl MemoryBudget {
             limit_bytes,
             used_bytes: AtomicUsize::new(0),
             block_cache: OnceLock::new(),
+            copies: Mutex::default(),
         })
     }
 
@@ -62,9 +75,39 @@ impl MemoryBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// More is in use than allowed: whoever asks must shed (spill runs, drop resident groups).
+    /// More is in use than allowed.
     pub fn is_over(&self) -> bool {
         self.used_bytes() > self.limit_bytes
+    }
+
+    /// Takes back what are only copies if more is in use than allowed. False: it still is, and
+    /// whoever asks must shed (spill runs, drop resident groups).
+    pub fn make_room(&self) -> bool {
+        if !self.is_over() {
+            return true;
+        }
+        let holders: Vec<_> = {
+            let mut copies = self.copies.lock();
+            copies.retain(|holder| holder.strong_count() > 0);
+            copies.iter().filter_map(Weak::upgrade).collect()
+        };
+        for holder in holders {
+            holder.give_back();
+        }
+        !self.is_over()
+    }
+
+    /// Copies of so many bytes more leave enough to those that work.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let for_copies = self.limit_bytes / ROOM_DIVISOR * (ROOM_DIVISOR - 1);
+        self.used_bytes().saturating_add(bytes) <= for_copies
+    }
+
+    /// `holder` has copies; it is asked for them when memory is short.
+    pub(super) fn may_ask(&self, holder: Weak<dyn GivesBack>) {
+        let mut copies = self.copies.lock();
+        copies.retain(|holder| holder.strong_count() > 0);
+        copies.push(holder);
     }
 
     /// The block cache of all cold tiers; a quarter of the limit, within bounds.
@@ -92,6 +135,16 @@ impl MemoryCharge {
             budget: Arc::clone(budget),
             bytes,
         }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Accounts for more.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        self.budget.account(bytes as isize);
+        self.bytes += bytes;
     }
 }
 

@@ -19,6 +19,8 @@ mod cold;
 pub mod key_range;
 mod look_up;
 pub mod memory;
+mod mirror;
+mod packed;
 pub mod run;
 pub mod run_file;
 mod run_room;

@@ -534,12 +534,12 @@ impl<'a> MergeHeads<'a> {
 /// What a key begins with, as numbers that compare as its bytes do: its table, and the sixteen bytes
 /// behind, shorter ones filled with zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Leading {
+pub(super) struct Leading {
     table: u64,
     window: u128,
 }
 
-fn leading_of(key: &[u8]) -> Leading {
+pub(super) fn leading_of(key: &[u8]) -> Leading {
     let (table, rest) = key.split_at(PREFIX_BYTES);
     let window = match rest.first_chunk::<16>() {
         Some(head) => u128::from_be_bytes(*head),

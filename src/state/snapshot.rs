@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::TableId;
-use super::cold::{ColdIterator, ColdView};
+use super::cold::{ColdIterator, ColdView, table_bounds};
 use super::memory::MemoryCharge;
+use super::mirror::Mirror;
+use super::packed::PackedCursor;
 use super::run::{PREFIX_BYTES, Run};
 use crate::error::Result;
 
@@ -45,11 +47,13 @@ impl Version {
 #[derive(Debug, Clone, Default)]
 pub struct StateSnapshot {
     version: Arc<Version>,
+    /// What the version's cold view shows, in memory.
+    mirror: Option<Arc<Mirror>>,
 }
 
 impl StateSnapshot {
-    pub(super) fn of(version: Arc<Version>) -> Self {
-        Self { version }
+    pub(super) fn of(version: Arc<Version>, mirror: Option<Arc<Mirror>>) -> Self {
+        Self { version, mirror }
     }
 
     /// The batch it shows; `None` before the first.
@@ -58,13 +62,40 @@ impl StateSnapshot {
     }
 
     /// The runs in memory, newest first.
-    pub(super) fn memory_runs(&self) -> impl Iterator<Item = &Run> {
-        self.version.runs.iter().map(|tier| &*tier.run)
+    fn tier_runs(&self) -> impl Iterator<Item = &Arc<TierRun>> {
+        let mirrored = self.mirror.iter().flat_map(|mirror| &mirror.newer);
+        self.version.runs.iter().chain(mirrored)
     }
 
-    /// What lies below them.
+    /// As above, without their accounting.
+    pub(super) fn memory_runs(&self) -> impl Iterator<Item = &Run> {
+        self.tier_runs().map(|tier| &*tier.run)
+    }
+
+    /// What lies below them and has to be read from disk.
     pub(super) fn cold(&self) -> Option<&Arc<ColdView>> {
-        self.version.cold.as_ref()
+        match self.mirror {
+            Some(_) => None,
+            None => self.version.cold.as_ref(),
+        }
+    }
+
+    /// What lies below the runs and is in memory: its entries of a table from `lower` on.
+    pub(super) fn packed(
+        &self,
+        table: TableId,
+        lower: Option<&[u8]>,
+        upper: Option<&[u8]>,
+    ) -> Option<PackedCursor> {
+        let mirror = self.mirror.as_ref()?;
+        let (start, end) = table_bounds(table);
+        let of_key = |key: &[u8]| [start.as_slice(), key].concat();
+        let from = of_key(lower.unwrap_or_default());
+        Some(PackedCursor::new(
+            &mirror.packed,
+            &from,
+            upper.map_or(end, of_key),
+        ))
     }
 
     /// Entries of a table with `lower <= key < upper` (without the prefix; `None`: unbounded), in
@@ -77,7 +108,7 @@ impl StateSnapshot {
     ) -> Result<StateScan> {
         let mut cursors = Vec::new();
         let mut hidden_below = false;
-        for tier in &self.version.runs {
+        for tier in self.tier_runs() {
             let whole = tier.run.table_range(table);
             let bound = |key: &[u8]| tier.run.lower_bound_in_table(&whole, key);
             let start = lower.map_or(whole.start, bound);
@@ -93,9 +124,15 @@ impl StateSnapshot {
                 break;
             }
         }
-        if let Some(cold) = &self.version.cold
-            && !hidden_below
+        if hidden_below {
+            return Ok(StateScan::new(cursors));
+        }
+        if let Some(cursor) = self.packed(table, lower, upper)
+            && cursor.is_at_entry()
         {
+            cursors.push(Cursor::Packed(cursor));
+        }
+        if let Some(cold) = self.cold() {
             let iterator = cold.iterate(table, lower, upper)?;
             if iterator.is_at_entry() {
                 cursors.push(Cursor::Cold(iterator));
@@ -113,15 +150,18 @@ impl StateSnapshot {
     /// False: there is no entry in the table; true: there may be one, or only traces of deleted
     /// ones. Cheap.
     pub fn may_hold(&self, table: TableId) -> Result<bool> {
-        for tier in &self.version.runs {
-            if !tier.run.table_range(table).is_empty() {
+        for run in self.memory_runs() {
+            if !run.table_range(table).is_empty() {
                 return Ok(true);
             }
-            if tier.run.drops_table(table) {
+            if run.drops_table(table) {
                 return Ok(false);
             }
         }
-        match &self.version.cold {
+        if let Some(cursor) = self.packed(table, None, None) {
+            return Ok(cursor.is_at_entry());
+        }
+        match self.cold() {
             Some(cold) => Ok(cold.iterate(table, None, None)?.is_at_entry()),
             None => Ok(false),
         }
@@ -154,6 +194,7 @@ enum Cursor {
         tier: Arc<TierRun>,
         range: Range<usize>,
     },
+    Packed(PackedCursor),
     Cold(ColdIterator),
 }
 
@@ -161,6 +202,7 @@ impl Cursor {
     fn is_at_entry(&self) -> bool {
         match self {
             Cursor::Memory { range, .. } => !range.is_empty(),
+            Cursor::Packed(cursor) => cursor.is_at_entry(),
             Cursor::Cold(iterator) => iterator.is_at_entry(),
         }
     }
@@ -168,6 +210,7 @@ impl Cursor {
     fn key(&self) -> &[u8] {
         match self {
             Cursor::Memory { tier, range } => &tier.run.key(range.start)[PREFIX_BYTES..],
+            Cursor::Packed(cursor) => cursor.key(),
             Cursor::Cold(iterator) => iterator.key(),
         }
     }
@@ -175,6 +218,7 @@ impl Cursor {
     fn value(&self) -> Option<&[u8]> {
         match self {
             Cursor::Memory { tier, range } => tier.run.value(range.start),
+            Cursor::Packed(cursor) => Some(cursor.value()),
             Cursor::Cold(iterator) => Some(iterator.value()),
         }
     }
@@ -183,6 +227,10 @@ impl Cursor {
         match self {
             Cursor::Memory { range, .. } => {
                 range.start += 1;
+                Ok(())
+            }
+            Cursor::Packed(cursor) => {
+                cursor.advance();
                 Ok(())
             }
             Cursor::Cold(iterator) => iterator.advance(),
@@ -194,6 +242,10 @@ impl Cursor {
         match self {
             Cursor::Memory { tier, range } => {
                 range.start = tier.run.lower_bound_in_table(range, key);
+                Ok(())
+            }
+            Cursor::Packed(cursor) => {
+                cursor.seek(key);
                 Ok(())
             }
             Cursor::Cold(iterator) => iterator.seek(key),

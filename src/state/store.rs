@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::cold::{self, ColdFiles, ColdTier, ColdView};
 use super::memory::MemoryCharge;
+use super::mirror::MirrorKeeper;
 use super::snapshot::{StateSnapshot, TierRun, Version};
 use super::tier::plan_merge;
 use super::{MemoryBudget, Run};
@@ -51,7 +52,7 @@ pub struct StateStoreOptions {
 /// Numbers for the system tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StateStoreStats {
-    /// Bytes in the memory tier.
+    /// Bytes in the memory tier, and of the copy of the cold tier above it.
     pub memory_bytes: u64,
     /// Bytes of SST files on disk.
     pub disk_bytes: u64,
@@ -76,6 +77,7 @@ struct Shared {
     control: Mutex<Control>,
     /// Signals that the worker finished a job.
     job_done: Condvar,
+    mirror: Arc<MirrorKeeper>,
 }
 
 #[derive(Debug, Default)]
@@ -104,12 +106,16 @@ impl StateStore {
         fs::create_dir_all(dir).map_err(|e| cold::io_error(dir, &e))?;
         let mut control = Control::default();
         let mut version = Version::default();
+        let mirror = MirrorKeeper::new(&options.budget);
         if ColdTier::is_present(dir)? {
             let (tier, batch_id) = ColdTier::open(dir, identity, &options.budget)?;
             version.batch_id = batch_id;
             version.durable_batch_id = batch_id;
             version.cold = batch_id.map(|batch_id| ColdView::pin(&tier, batch_id));
             control.cold = Some(tier);
+        }
+        if let Some(cold) = &version.cold {
+            mirror.opened(cold);
         }
         Ok(Self {
             shared: Arc::new(Shared {
@@ -119,6 +125,7 @@ impl StateStore {
                 published: RwLock::new(Arc::new(version)),
                 control: Mutex::new(control),
                 job_done: Condvar::new(),
+                mirror,
             }),
         })
     }
@@ -218,7 +225,10 @@ impl StateStore {
 
     /// The state as of the last applied batch.
     pub fn snapshot(&self) -> StateSnapshot {
-        StateSnapshot::of(self.shared.version())
+        let version = self.shared.version();
+        let cold = version.cold.as_ref();
+        let mirror = cold.and_then(|cold| self.shared.mirror.of(cold.batch_id()));
+        StateSnapshot::of(version, mirror)
     }
 
     /// Deletes all local files; the next open starts empty (they are a cache of the checkpoint).
@@ -241,11 +251,19 @@ impl StateStore {
         control.spill_error.clone().map_or(Ok(()), Err)
     }
 
+    /// Copies the cold tier into memory without waiting for rest.
+    #[cfg(test)]
+    pub(super) fn mirror_now(&self) {
+        if let Some(cold) = &self.shared.version().cold {
+            self.shared.mirror.copy_now(cold);
+        }
+    }
+
     /// Numbers for the system tables.
     pub fn stats(&self) -> StateStoreStats {
         let version = self.shared.version();
         StateStoreStats {
-            memory_bytes: version.memory_bytes() as u64,
+            memory_bytes: (version.memory_bytes() + self.shared.mirror.bytes()) as u64,
             disk_bytes: version.cold.as_ref().map_or(0, |cold| cold.disk_bytes()),
             memory_runs: version.runs.len() as u64,
         }
@@ -277,12 +295,14 @@ impl BaseLoader<'_> {
             )));
         }
         self.files.ingest(batch_id)?;
+        let cold = ColdView::pin(&self.tier, batch_id);
+        self.shared.mirror.opened(&cold);
         self.shared.publish(Version {
             batch_id: Some(batch_id),
             durable_batch_id: Some(batch_id),
             pending_runs: 0,
             runs: Vec::new(),
-            cold: Some(ColdView::pin(&self.tier, batch_id)),
+            cold: Some(cold),
         });
         Ok(())
     }
@@ -295,6 +315,7 @@ impl Drop for StateStore {
             control.closing = true;
             control.worker.take()
         };
+        self.shared.mirror.close();
         if let Some(worker) = worker
             && worker.join().is_err()
         {
@@ -415,7 +436,7 @@ impl Shared {
         let runs = version.durable_runs();
         let sizes = run_bytes(runs);
         let bytes: usize = sizes.iter().sum();
-        let budget_says = self.options.budget.is_over() && bytes >= SPILL_BYTES_MIN;
+        let budget_says = bytes >= SPILL_BYTES_MIN && !self.options.budget.make_room();
         if bytes > self.options.spill_bytes || budget_says {
             return Some(Job::Spill(version));
         }
@@ -480,6 +501,7 @@ impl Shared {
             Ok(cold) => {
                 let current = self.version();
                 let range = position_of(&current.runs, version.durable_runs());
+                self.mirror.moved(&cold, version.durable_runs());
                 self.publish(Version {
                     batch_id: current.batch_id,
                     durable_batch_id: current.durable_batch_id,

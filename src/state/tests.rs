@@ -293,6 +293,9 @@ fn store_equals_a_map_over_spills_merges_snapshots_and_reopening() {
             kept_runs.push((batch_id, Arc::clone(&run)));
             store.apply(batch_id, run).unwrap();
             assert_eq!(store.snapshot().batch_id(), Some(batch_id));
+            if random.below(6) == 0 {
+                store.mirror_now();
+            }
             if random.below(8) == 0 {
                 snapshots.push((store.snapshot(), model.clone()));
             }
@@ -408,6 +411,64 @@ fn spills_when_the_shared_budget_is_over() {
         rows += 1;
     }
     assert_eq!(rows, 80_000);
+}
+
+#[test]
+fn a_mirror_follows_spills_and_goes_when_memory_is_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(200 << 20, 1 << 20);
+    let budget = Arc::clone(&options.budget);
+    let store = StateStore::open(folder.path(), Uuid::nil(), options).unwrap();
+    let apply = |batch_id: u64| {
+        let mut builder = RunBuilder::new();
+        for row in 0..3_000u64 {
+            let key = full_key(TableId(4), &(row * 100 + batch_id).to_be_bytes());
+            builder.push(&key, Some(&[batch_id as u8; 400]));
+        }
+        store.apply(batch_id, Arc::new(builder.finish())).unwrap();
+        store.wait_until_idle().unwrap();
+    };
+    let check = |batches: u64| {
+        let mut scan = store.snapshot().scan(TableId(4), None, None).unwrap();
+        for row in 0..3_000 {
+            for batch in 0..batches {
+                assert!(scan.advance().unwrap());
+                assert_eq!(scan.key(), (row * 100 + batch).to_be_bytes());
+            }
+        }
+        assert!(!scan.advance().unwrap());
+    };
+    for batch_id in 0..3 {
+        apply(batch_id);
+    }
+    assert!(store.snapshot().cold().is_some(), "it spilled");
+    store.mirror_now();
+    assert!(
+        store.snapshot().cold().is_none(),
+        "readers find all in memory"
+    );
+    check(3);
+    let mirrored = store.stats().memory_bytes;
+    assert!(mirrored > 3 * 3_000 * 400, "{mirrored} bytes");
+    for batch_id in 3..6 {
+        apply(batch_id);
+    }
+    assert!(
+        store.snapshot().cold().is_none(),
+        "what was spilled later stays too"
+    );
+    check(6);
+    budget.account(200 << 20);
+    assert!(!budget.make_room(), "the copy alone is not enough");
+    assert!(store.snapshot().cold().is_some());
+    assert!(store.stats().memory_bytes < 2 << 20, "{:?}", store.stats());
+    check(6);
+    store.mirror_now();
+    assert!(store.snapshot().cold().is_some(), "there is no room");
+    budget.account(-(200 << 20));
+    store.mirror_now();
+    assert!(store.snapshot().cold().is_none());
+    check(6);
 }
 
 #[test]

@@ -491,7 +491,7 @@ impl Operator for AggregateOperator {
 
     fn committed(&mut self) {
         self.in_batch = false;
-        let over = self.budget.as_ref().is_some_and(|budget| budget.is_over());
+        let over = self.budget.as_ref().is_some_and(|b| !b.make_room());
         let evict = over || std::mem::take(&mut self.shed_wanted);
         for shard in &mut self.shards {
             if shard.commit(&self.shared, evict) {

@@ -64,7 +64,8 @@ pub(in crate::cli::bench) async fn run(clock: &ClockRef) -> Result<Vec<Measured>
 /// Waits until the process has come to rest: what filling the state left to merge is not the cost of the
 /// batches after it.
 async fn rest(clock: &ClockRef) -> Result<()> {
-    const SAMPLE: Duration = Duration::from_millis(500);
+    // Longer than a store waits before it copies what is on disk into memory.
+    const SAMPLE: Duration = Duration::from_secs(4);
     let end = clock.monotonic() + REST_MAX;
     loop {
         let cpu = own_cpu_time()?;
