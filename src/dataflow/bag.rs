@@ -16,6 +16,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, BinaryBuilder};
+use rayon::prelude::*;
 
 use super::byte_rows::ByteRows;
 use super::change::ChangeBatch;
@@ -69,6 +70,13 @@ impl SettledRows {
     /// The change of the weight.
     pub fn delta(&self, index: usize) -> i64 {
         self.new[index] - self.old[index]
+    }
+
+    /// Appends the changes of keys above all before them.
+    pub fn append(&mut self, other: &Self) {
+        self.keys.append(&other.keys);
+        self.old.extend_from_slice(&other.old);
+        self.new.extend_from_slice(&other.new);
     }
 
     /// Appends a key, above all before it, with its weight before and after the batch.
@@ -305,19 +313,21 @@ impl Bag {
         if keys.is_empty() || !snapshot.may_hold(self.table)? {
             return Ok(weights);
         }
-        for start in (0..keys.len()).step_by(KEYS_PER_READ_MAX) {
-            let end = (start + KEYS_PER_READ_MAX).min(keys.len());
+        let reads = weights.par_chunks_mut(KEYS_PER_READ_MAX).enumerate();
+        reads.try_for_each(|(number, weights)| -> Result<()> {
+            let start = number * KEYS_PER_READ_MAX;
             let mut wanted = BinaryBuilder::new();
-            for index in start..end {
+            for index in start..start + weights.len() {
                 wanted.append_value(keys.get(index));
             }
             let found = snapshot.get_many(self.table, &wanted.finish())?;
-            for (place, weight) in weights[start..end].iter_mut().enumerate() {
+            for (place, weight) in weights.iter_mut().enumerate() {
                 if found.is_valid(place) {
                     *weight = decode_weight(found.value(place))?;
                 }
             }
-        }
+            Ok(())
+        })?;
         Ok(weights)
     }
 

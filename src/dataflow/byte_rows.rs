@@ -31,6 +31,13 @@ impl ByteRows {
         self.ends.push(self.bytes.len());
     }
 
+    /// Appends the strings of another list.
+    pub fn append(&mut self, other: &Self) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends.iter().map(|end| start + end));
+    }
+
     /// All strings in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.len()).map(|index| self.get(index))

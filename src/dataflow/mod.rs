@@ -27,6 +27,7 @@ pub mod not_in;
 pub mod number;
 pub mod operator;
 pub mod ordered;
+mod parallel;
 pub mod plan;
 pub mod recompute;
 pub mod row_errors;

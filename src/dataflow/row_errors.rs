@@ -285,6 +285,31 @@ impl RowErrors {
         Ok(())
     }
 
+    /// None of a batch, with the same policy: for a part that is worked on by itself.
+    pub fn apart(&self) -> Self {
+        Self {
+            policy: self.policy,
+            ..Self::default()
+        }
+    }
+
+    /// Takes over the failing rows of a part.
+    pub fn absorb(&mut self, part: Self) -> Result<()> {
+        self.count(part.rows, part.first);
+        for (row, summed) in part.summed {
+            match self.summed.entry(row) {
+                Entry::Occupied(entry) => entry.into_mut().weight += summed.weight,
+                Entry::Vacant(entry) => {
+                    entry.insert(summed);
+                }
+            }
+        }
+        match self.summed.len() > ROWS_SUMMED_MAX {
+            true => self.fail(),
+            false => Ok(()),
+        }
+    }
+
     /// Counts results of groups that cannot be computed and that the policy lets pass.
     pub fn count(&mut self, groups: u64, error: Option<Error>) {
         self.rows += groups;
@@ -317,10 +342,7 @@ impl RowErrors {
 
     /// The batch is given up.
     pub fn reset(&mut self) {
-        *self = Self {
-            policy: self.policy,
-            ..Self::default()
-        };
+        *self = self.apart();
     }
 }
 

@@ -99,8 +99,20 @@ impl MemoryBudget {
 
     /// Copies of so many bytes more leave enough to those that work.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        let for_copies = self.limit_bytes / ROOM_DIVISOR * (ROOM_DIVISOR - 1);
-        self.used_bytes().saturating_add(bytes) <= for_copies
+        self.used_bytes().saturating_add(bytes) <= self.room_for_copies()
+    }
+
+    /// There could be room for so many bytes of copies once others let go of all they have.
+    pub(super) fn may_have_room(&self, bytes: usize) -> bool {
+        self.cache_bytes().saturating_add(bytes) <= self.room_for_copies()
+    }
+
+    fn room_for_copies(&self) -> usize {
+        self.limit_bytes / ROOM_DIVISOR * (ROOM_DIVISOR - 1)
+    }
+
+    fn cache_bytes(&self) -> usize {
+        (self.limit_bytes / CACHE_DIVISOR).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX)
     }
 
     /// `holder` has copies; it is asked for them when memory is short.
@@ -113,8 +125,7 @@ impl MemoryBudget {
     /// The block cache of all cold tiers; a quarter of the limit, within bounds.
     pub(super) fn block_cache(&self) -> &rocksdb::Cache {
         self.block_cache.get_or_init(|| {
-            let capacity =
-                (self.limit_bytes / CACHE_DIVISOR).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
+            let capacity = self.cache_bytes();
             self.account(capacity as isize);
             rocksdb::Cache::new_lru_cache(capacity)
         })

@@ -31,8 +31,11 @@ use crate::error::Result;
 
 /// A store that has not spilled for so long is at rest. While much comes in, a copy would be old
 /// before it is whole …
-const REST_MIN: Duration = Duration::from_secs(2);
-/// … and each that was tells to wait twice as long for the next, up to this.
+const REST_MIN: Duration = match cfg!(test) {
+    true => Duration::from_millis(20),
+    false => Duration::from_secs(2),
+};
+/// … and each that was, or found no room, tells to wait twice as long before the next, up to this.
 const REST_MAX: Duration = Duration::from_secs(60);
 /// Between two looks at whether the copy is still wanted.
 const ENTRIES_PER_LOOK: usize = 4096;
@@ -60,13 +63,15 @@ pub(super) struct MirrorKeeper {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Where the cold tier stands; the mirror, if there is one, shows no other batch.
+    batch_id: Option<u64>,
     mirror: Option<Arc<Mirror>>,
     /// What is to be copied at the next rest.
     wanted: Option<Arc<ColdView>>,
     thread: Option<JoinHandle<()>>,
     is_active: bool,
-    /// Copies in a row that the next spill overtook.
-    overtaken: u32,
+    /// Copies in a row that were given up.
+    given_up: u32,
     closing: bool,
 }
 
@@ -117,6 +122,7 @@ impl MirrorKeeper {
     }
 
     fn want(self: &Arc<Self>, state: &mut State, cold: &Arc<ColdView>) {
+        state.batch_id = Some(cold.batch_id());
         state.wanted = Some(Arc::clone(cold));
         self.is_outdated.store(true, Ordering::Relaxed);
         self.changed.notify_all();
@@ -146,7 +152,7 @@ impl MirrorKeeper {
     fn work(&self) {
         let mut state = self.state.lock();
         while state.wanted.is_some() && !state.closing {
-            let rest = rest_after(state.overtaken);
+            let rest = rest_after(state.given_up);
             if !self.changed.wait_for(&mut state, rest).timed_out() {
                 continue;
             }
@@ -154,27 +160,35 @@ impl MirrorKeeper {
                 break;
             };
             self.is_outdated.store(false, Ordering::Relaxed);
+            // On disk they are packed and compressed: in memory they take no less.
+            if !self.budget.may_have_room(cold.disk_bytes() as usize) {
+                break;
+            }
             let copied = parking_lot::MutexGuard::unlocked(&mut state, || self.copy(&cold));
             match copied {
-                Ok(packed) => Self::publish(&mut state, cold.batch_id(), packed),
+                Ok(packed) => Self::publish(&mut state, &cold, packed),
                 Err(error) => tracing::warn!(%error, "could not read local state to mirror it"),
             }
         }
         state.is_active = false;
     }
 
-    fn publish(state: &mut State, batch_id: u64, packed: Option<PackedEntries>) {
-        if state.wanted.is_some() {
-            state.overtaken += 1;
-            return;
-        }
-        state.overtaken = 0;
-        if let Some(packed) = packed.filter(|_| !state.closing) {
-            state.mirror = Some(Arc::new(Mirror {
-                batch_id,
-                newer: Vec::new(),
-                packed: Arc::new(packed),
-            }));
+    fn publish(state: &mut State, cold: &Arc<ColdView>, packed: Option<PackedEntries>) {
+        let is_overtaken = state.batch_id != Some(cold.batch_id()) || state.closing;
+        match packed.filter(|_| !is_overtaken) {
+            Some(packed) => {
+                state.given_up = 0;
+                state.mirror = Some(Arc::new(Mirror {
+                    batch_id: cold.batch_id(),
+                    newer: Vec::new(),
+                    packed: Arc::new(packed),
+                }));
+            }
+            None => {
+                state.given_up += 1;
+                // What takes the room may be a reader that will be gone soon.
+                state.wanted.get_or_insert_with(|| Arc::clone(cold));
+            }
         }
     }
 
@@ -189,7 +203,6 @@ impl MirrorKeeper {
 
     /// Packs all that the cold tier holds; `None`: there is no room, or it is outdated.
     fn copy(&self, cold: &Arc<ColdView>) -> Result<Option<PackedEntries>> {
-        // On disk they are packed and compressed: in memory they take no less.
         if !self.budget.has_room(cold.disk_bytes() as usize) {
             return Ok(None);
         }
@@ -234,14 +247,13 @@ impl MirrorKeeper {
         self.is_outdated.store(false, Ordering::Relaxed);
         let packed = self.copy(cold).expect("the cold tier is read");
         let mut state = self.state.lock();
-        state.wanted = None;
-        Self::publish(&mut state, cold.batch_id(), packed);
+        Self::publish(&mut state, cold, packed);
     }
 }
 
 /// How long the store must not have spilled.
-fn rest_after(overtaken: u32) -> Duration {
-    (REST_MIN * 2u32.saturating_pow(overtaken.min(16))).min(REST_MAX)
+fn rest_after(given_up: u32) -> Duration {
+    (REST_MIN * 2u32.saturating_pow(given_up.min(16))).min(REST_MAX)
 }
 
 impl GivesBack for MirrorKeeper {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 
-use super::{Alone, Join};
+use super::{Alone, Join, without_zeroes};
 use crate::dataflow::bag::{Bag, SettledRows};
 use crate::dataflow::byte_rows::ByteRows;
 use crate::dataflow::change::ChangeBatch;
@@ -47,7 +47,8 @@ impl Join {
             .collect();
         let matched = vec![false; change.num_rows()];
         let rows = self.alone_batch(port, change.rows(), matched)?;
-        self.emit(rows, weights, context, out)
+        self.emit(without_zeroes(rows, weights)?, context, out);
+        Ok(())
     }
 
     /// Without a further condition a whole key gains or loses its match at once. Where it does
@@ -145,7 +146,7 @@ impl Join {
             let rows = going.rows.iter().map(|kept| side.row_of(kept));
             let rows = side.codec.decode(rows)?;
             let rows = self.alone_batch(port, &rows, going.matched)?;
-            self.emit(rows, going.weights, context, out)?;
+            self.emit(without_zeroes(rows, going.weights)?, context, out);
         }
         Ok(())
     }

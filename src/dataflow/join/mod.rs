@@ -425,26 +425,29 @@ impl Join {
         })
     }
 
-    /// Emits rows with weights, leaving out those of weight 0.
-    fn emit(
-        &mut self,
-        rows: RecordBatch,
-        weights: Vec<i64>,
-        context: &BatchContext,
-        out: &mut Vec<ChangeBatch>,
-    ) -> Result<()> {
-        let mut change = ChangeBatch::weighted(rows, Int64Array::from(weights));
-        let weights = change.weights().expect("the change has weights");
-        if weights.values().contains(&0) {
+    /// Sends a change out.
+    fn emit(&mut self, change: ChangeBatch, context: &BatchContext, out: &mut Vec<ChangeBatch>) {
+        if !change.is_empty() {
+            self.numbers.of(context).output_rows += change.num_rows() as u64;
+            out.push(change);
+        }
+    }
+}
+
+/// Rows with weights, without those of weight 0.
+fn without_zeroes(rows: RecordBatch, weights: Vec<i64>) -> Result<ChangeBatch> {
+    let has_zeroes = weights.contains(&0);
+    let weights = Int64Array::from(weights);
+    let mask = match has_zeroes {
+        true => {
             let zero = Int64Array::new_scalar(0);
-            let mask = compute::kernels::cmp::neq(weights, &zero)?;
-            change = change.filter(&mask)?;
+            Some(compute::kernels::cmp::neq(&weights, &zero)?)
         }
-        if change.is_empty() {
-            return Ok(());
-        }
-        self.numbers.of(context).output_rows += change.num_rows() as u64;
-        out.push(change);
-        Ok(())
+        false => None,
+    };
+    let change = ChangeBatch::weighted(rows, weights);
+    match mask {
+        Some(mask) => change.filter(&mask),
+        None => Ok(change),
     }
 }

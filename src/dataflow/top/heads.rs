@@ -22,6 +22,7 @@ use crate::dataflow::number::{
 };
 use crate::dataflow::operator::{BatchContext, OperatorStatistics};
 use crate::dataflow::ordered::{OrderedEncoding, parts};
+use crate::dataflow::parallel::over_parts;
 use crate::dataflow::single_entry::RowCount;
 use crate::error::Result;
 use crate::state::{Run, StateScan, StateSnapshot, TableId};
@@ -66,6 +67,80 @@ impl Written {
         self.keys.push(key.0, key.1);
         self.values.push(value, &[]);
         self.were_there.push(was_there);
+    }
+
+    /// Writes what became of a head.
+    fn head(&mut self, form: HeadForm, group: &[u8], before: &Head, after: &Head) {
+        self.growth += after.copies.len() as i64 - before.copies.len() as i64;
+        if form == HeadForm::Value {
+            let was_there = !before.copies.is_empty();
+            self.push((group, &[]), &encode(after), was_there);
+            return;
+        }
+        let mut value = Vec::new();
+        each_of_both(before.iter(), after.iter(), |entry, old, new| {
+            value.clear();
+            if new != 0 {
+                write_signed(new.into(), &mut value);
+            }
+            if old != new {
+                self.push((group, entry), &value, old != 0);
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Takes over what a part writes.
+    fn absorb(&mut self, part: &Self) {
+        self.keys.append(&part.keys);
+        self.values.append(&part.values);
+        self.were_there.extend_from_slice(&part.were_there);
+        self.growth += part.growth;
+    }
+}
+
+/// The entries of a batch: group and rest, with copies, in order.
+struct Added<'a> {
+    order: Vec<u32>,
+    entries: &'a ByteRows,
+    weights: &'a [i64],
+}
+
+impl<'a> Added<'a> {
+    fn entry(&self, place: usize) -> &'a [u8] {
+        self.entries.get(self.order[place] as usize)
+    }
+
+    fn group(&self, range: &Range<usize>) -> &'a [u8] {
+        parts(self.entry(range.start)).group
+    }
+
+    /// The places of each group.
+    fn groups(&self) -> Vec<Range<usize>> {
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for place in 0..self.order.len() {
+            let group = parts(self.entry(place)).group;
+            match groups.last_mut() {
+                Some(last) if self.group(last) == group => last.end = place + 1,
+                _ => groups.push(place..place + 1),
+            }
+        }
+        groups
+    }
+
+    /// The entries of a group, each once, without the group's bytes.
+    fn of(&self, range: &Range<usize>) -> Vec<(&'a [u8], i64)> {
+        let group = self.group(range).len();
+        let mut added: Vec<(&[u8], i64)> = Vec::with_capacity(range.len());
+        for place in range.clone() {
+            let tail = &self.entry(place)[group..];
+            let weight = self.weights[self.order[place] as usize];
+            match added.last_mut() {
+                Some(last) if last.0 == tail => last.1 += weight,
+                _ => added.push((tail, weight)),
+            }
+        }
+        added
     }
 }
 
@@ -152,39 +227,33 @@ impl Heads {
         self.forget_closed(encoding, context)?;
         let pending = std::mem::take(&mut self.pending);
         let weights = std::mem::take(&mut self.weights);
-        let order = pending.sorted_indices();
-        let entry = |place: usize| pending.get(order[place] as usize);
-        let mut place = 0;
-        while place < order.len() {
-            // The groups of one read, each a range of places.
-            let mut groups: Vec<Range<usize>> = Vec::new();
-            while place < order.len() && groups.len() < GROUPS_PER_READ_MAX {
-                let (start, group) = (place, parts(entry(place)).group);
-                while place < order.len() && parts(entry(place)).group == group {
-                    place += 1;
-                }
-                groups.push(start..place);
-            }
-            let keys = groups.iter().map(|range| parts(entry(range.start)).group);
-            let mut old = self.old_heads(keys, &context.snapshot)?;
-            for (index, range) in groups.into_iter().enumerate() {
-                let group = parts(entry(range.start)).group;
-                let before = old.head(index, group)?;
-                let mut added: Vec<(&[u8], i64)> = Vec::with_capacity(range.len());
-                for place in range {
-                    let tail = &entry(place)[group.len()..];
-                    let weight = weights[order[place] as usize];
-                    match added.last_mut() {
-                        Some(last) if last.0 == tail => last.1 += weight,
-                        _ => added.push((tail, weight)),
+        let added = Added {
+            order: pending.sorted_indices(),
+            entries: &pending,
+            weights: &weights,
+        };
+        let groups = added.groups();
+        let (heads, whole) = (&*self, &*difference);
+        let merge = |groups: &[Range<usize>]| -> Result<(Difference, Written)> {
+            let (mut part, mut written) = (whole.apart(), Written::default());
+            for groups in groups.chunks(GROUPS_PER_READ_MAX) {
+                let keys = groups.iter().map(|range| added.group(range));
+                let mut old = heads.old_heads(keys, &context.snapshot)?;
+                for (index, range) in groups.iter().enumerate() {
+                    let group = added.group(range);
+                    let before = old.head(index, group)?;
+                    let after = merged(spec, &before, &added.of(range));
+                    if !after.same_as(&before) {
+                        part.push(&spec.select(&before), &spec.select(&after));
+                        written.head(heads.form, group, &before, &after);
                     }
                 }
-                let after = merged(spec, &before, &added);
-                if !after.same_as(&before) {
-                    difference.push(&spec.select(&before), &spec.select(&after));
-                    self.write(group, &before, &after);
-                }
             }
+            Ok((part, written))
+        };
+        for (part, written) in over_parts(&groups, merge)? {
+            difference.absorb(part);
+            self.written.absorb(&written);
         }
         Ok(())
     }
@@ -206,27 +275,6 @@ impl Heads {
                 OldHeads::Entries(snapshot.scan(self.table, first, None)?)
             }
         })
-    }
-
-    fn write(&mut self, group: &[u8], before: &Head, after: &Head) {
-        let written = &mut self.written;
-        written.growth += after.copies.len() as i64 - before.copies.len() as i64;
-        if self.form == HeadForm::Value {
-            let was_there = !before.copies.is_empty();
-            written.push((group, &[]), &encode(after), was_there);
-            return;
-        }
-        let mut value = Vec::new();
-        each_of_both(before.iter(), after.iter(), |entry, old, new| {
-            value.clear();
-            if new != 0 {
-                write_signed(new.into(), &mut value);
-            }
-            if old != new {
-                written.push((group, entry), &value, old != 0);
-            }
-            ControlFlow::Continue(())
-        });
     }
 
     /// Takes the groups that the watermark has closed out of the state.

@@ -33,6 +33,7 @@ use crate::dataflow::consolidate::{ROWS_PER_BATCH, change_of};
 use crate::dataflow::keyed::KeyedReader;
 use crate::dataflow::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use crate::dataflow::ordered::{OrderedEncoding, OrderedRows, OrderedSpec, parts, tail_parts};
+use crate::dataflow::parallel::over_parts;
 use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::rows::rebatch;
 use crate::error::Result;
@@ -142,6 +143,20 @@ impl Difference {
         if self.going.weights.len() >= ROWS_PER_BATCH {
             self.ready.push(std::mem::take(&mut self.going));
         }
+    }
+
+    /// One that is to be made or counted as this is, for a part of the groups.
+    fn apart(&self) -> Self {
+        Self {
+            is_unmade: self.is_unmade,
+            ..Self::default()
+        }
+    }
+
+    /// Takes over the difference of the groups behind.
+    fn absorb(&mut self, part: Self) {
+        self.unmade_rows += part.unmade_rows;
+        self.ready.extend(part.parts());
     }
 
     fn parts(mut self) -> Vec<Selection> {
@@ -333,16 +348,25 @@ impl Top {
         rows.forget_closed(context)?;
         let changes = rows.bag.settle(snapshot)?;
         let groups = rows.changed_groups(context);
-        let mut old_rows = KeyedReader::new(&rows.bag, snapshot, false);
-        let mut new_rows = KeyedReader::new(&rows.bag, snapshot, true);
-        for range in groups {
-            let group = parts(changes.key(range.start)).group;
-            let mut before = Head::default();
-            old_rows.each(group, |entry, weight| {
-                Ok(spec.take(&mut before, entry, weight))
-            })?;
-            let after = Self::head_after(spec, &before, &changes, range, group, &mut new_rows)?;
-            difference.push(&spec.select(&before), &spec.select(&after));
+        let (bag, whole) = (&rows.bag, &*difference);
+        let compare = |groups: &[Range<usize>]| -> Result<Difference> {
+            let mut part = whole.apart();
+            let mut old_rows = KeyedReader::new(bag, snapshot, false);
+            let mut new_rows = KeyedReader::new(bag, snapshot, true);
+            for range in groups {
+                let group = parts(changes.key(range.start)).group;
+                let mut before = Head::default();
+                old_rows.each(group, |entry, weight| {
+                    Ok(spec.take(&mut before, entry, weight))
+                })?;
+                let range = range.clone();
+                let after = Self::head_after(spec, &before, &changes, range, group, &mut new_rows)?;
+                part.push(&spec.select(&before), &spec.select(&after));
+            }
+            Ok(part)
+        };
+        for part in over_parts(&groups, compare)? {
+            difference.absorb(part);
         }
         Ok(())
     }

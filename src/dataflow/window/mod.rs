@@ -34,6 +34,7 @@ use super::consolidate::{ROWS_PER_BATCH, consolidate};
 use super::keyed::KeyedReader;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics};
 use super::ordered::{OrderedRows, OrderedSpec, leading_time, parts, tail_parts};
+use super::parallel::over_parts;
 use super::row_errors::OnRowError;
 use super::rows::{RowCodec, rebatch};
 use crate::error::Result;
@@ -184,6 +185,13 @@ impl Part {
     }
 }
 
+/// What goes out for some partitions, and the rows of theirs that leave the state.
+#[derive(Default)]
+struct Computed {
+    out: Vec<ChangeBatch>,
+    amendments: SettledRows,
+}
+
 impl Window {
     /// An operator; `name` is its stable name.
     pub fn new(name: &str, spec: WindowSpec) -> Result<Self> {
@@ -261,6 +269,36 @@ impl Window {
         Ok(part)
     }
 
+    /// What the changes of some partitions come to.
+    fn compute(
+        &self,
+        changes: &SettledRows,
+        groups: &[Range<usize>],
+        context: &BatchContext,
+    ) -> Result<Computed> {
+        let mut reader = KeyedReader::new(&self.rows.bag, &context.snapshot, false);
+        let mut computed = Computed::default();
+        let mut next = 0;
+        while next < groups.len() {
+            let (mut before, mut after) = (Stretches::default(), Stretches::default());
+            while next < groups.len() && before.rows.len() + after.rows.len() < 2 * ROWS_PER_BATCH {
+                let range = groups[next].clone();
+                let group = parts(changes.key(range.start)).group;
+                let part = self.part(changes, range, &mut reader, context)?;
+                if let Some((rows_before, rows_after)) = self.spec.reach.rows() {
+                    let copies = rows_before + rows_after;
+                    part.free_closed(group, copies, &mut computed.amendments);
+                }
+                let affected = part.affected(self.spec.reach);
+                part.append(&part.before, &affected, &mut before);
+                part.append(&part.after, &affected, &mut after);
+                next += 1;
+            }
+            computed.out.extend(self.difference(&before, &after)?);
+        }
+        Ok(computed)
+    }
+
     /// The functions' results over the wanted rows of all stretches, with the rows.
     fn results(&self, stretches: &Stretches) -> Result<Vec<RecordBatch>> {
         let rows = self.rows.encoding.codec().decode(stretches.rows.iter())?;
@@ -332,34 +370,16 @@ impl Operator for Window {
         self.rows.forget_closed(context)?;
         let changes = self.rows.bag.settle(&context.snapshot)?;
         let groups = self.rows.changed_groups(context);
-        let bag = &self.rows.bag;
-        let mut reader = KeyedReader::new(bag, &context.snapshot, false);
         let mut amendments = SettledRows::default();
-        let mut next = 0;
-        let mut output_rows = 0;
-        while next < groups.len() {
-            let (mut before, mut after) = (Stretches::default(), Stretches::default());
-            while next < groups.len() && before.rows.len() + after.rows.len() < 2 * ROWS_PER_BATCH {
-                let range = groups[next].clone();
-                let group = parts(changes.key(range.start)).group;
-                let part = self.part(&changes, range, &mut reader, context)?;
-                if let Some((rows_before, rows_after)) = self.spec.reach.rows() {
-                    part.free_closed(group, rows_before + rows_after, &mut amendments);
-                }
-                let affected = part.affected(self.spec.reach);
-                part.append(&part.before, &affected, &mut before);
-                part.append(&part.after, &affected, &mut after);
-                next += 1;
-            }
-            let difference = self.difference(&before, &after)?;
-            output_rows += difference.iter().map(|c| c.num_rows() as u64).sum::<u64>();
-            out.extend(difference);
+        for part in over_parts(&groups, |groups| self.compute(&changes, groups, context))? {
+            amendments.append(&part.amendments);
+            let output_rows: usize = part.out.iter().map(ChangeBatch::num_rows).sum();
+            self.numbers.of(context).output_rows += output_rows as u64;
+            out.extend(part.out);
         }
-        drop(reader);
         if !amendments.is_empty() {
             self.rows.bag.amend(&amendments);
         }
-        self.numbers.of(context).output_rows += output_rows;
         Ok(())
     }
 
