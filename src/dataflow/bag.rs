@@ -274,6 +274,12 @@ impl Bag {
         Ok(self.settled.clone())
     }
 
+    /// Takes what another bag of the same name has settled as its own, to be read; it is the other's to
+    /// drain.
+    pub fn adopt(&mut self, settled: &Arc<SettledRows>) {
+        self.settled = Arc::clone(settled);
+    }
+
     /// Replaces what the settled batch does to some keys, such as rows that need not be kept after
     /// all.
     pub fn amend(&mut self, amendments: &SettledRows) {

@@ -57,6 +57,43 @@ fn top_rows_of_groups() {
 }
 
 #[test]
+fn sides_that_keep_the_same_rows_share_them() {
+    let queries = [
+        "SELECT a.k, a.v, a.s, b.v AS w, b.s AS r FROM t a JOIN t b ON a.k = b.k",
+        "SELECT a.k, a.v, b.v AS w FROM t a JOIN t b ON a.k = b.k AND a.v < b.v",
+        "SELECT a.k, a.v AS x, b.v AS y, c.v AS z FROM t a JOIN t b ON a.k = b.k JOIN t c ON a.k = c.k",
+        "SELECT t.k, t.v, u.s FROM t JOIN u ON t.k = u.k
+           UNION ALL SELECT x.k, x.n, u.s FROM (SELECT k, count(*) AS n FROM t GROUP BY k) x JOIN u ON x.k = u.k",
+        "SELECT t.s, u.v FROM t LEFT JOIN u ON t.k = u.k AND u.v > t.v
+           UNION ALL SELECT x.s, u.v FROM t x JOIN u ON x.k = u.k AND u.v < x.v",
+        "SELECT a.k, a.v FROM t a WHERE EXISTS (SELECT 1 FROM u WHERE u.k = a.k AND u.v < a.v)
+           AND NOT EXISTS (SELECT 1 FROM u WHERE u.k = a.k AND u.v > a.v)",
+    ];
+    let mut harness = Harness::new();
+    harness.table("t");
+    harness.table("u");
+    let borrows = |sql: &str| {
+        let plan = harness.plan("v", sql, EmitMode::OnUpdate).unwrap();
+        let states = plan.explain().into_iter().map(|row| row.description.state);
+        states
+            .flatten()
+            .any(|state| state.contains("kept by join_0"))
+    };
+    for sql in queries {
+        assert!(borrows(sql), "{sql}");
+    }
+    // Under other keys, of other columns, or where one side's rows go out by themselves.
+    for sql in [
+        "SELECT a.v, b.s FROM t a JOIN t b ON a.k = b.k",
+        "SELECT a.k, a.v, b.k AS l, b.v AS w FROM t a JOIN t b ON a.k = b.v",
+        "SELECT a.k, a.v, b.v AS w FROM t a LEFT JOIN t b ON a.k = b.k",
+    ] {
+        assert!(!borrows(sql), "{sql}");
+    }
+    check(&queries);
+}
+
+#[test]
 fn only_the_first_rows_are_computed() {
     let mut harness = Harness::new();
     harness.table("t");

@@ -241,6 +241,7 @@ impl Pipeline {
         watch: &mut Stopwatch,
     ) -> Result<(BatchResult, Intake, bool)> {
         let step = self.prepare_filling(entry)?;
+        let pool = self.threads.of(self.settings.state_partitions)?;
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         let mut dataflow = opened
             .dataflow
@@ -267,7 +268,9 @@ impl Pipeline {
             budget: Arc::clone(&self.parts.budget),
         };
         let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
-        let worker = tokio::task::spawn_blocking(move || work(dataflow, receiver, &context));
+        let worker = tokio::task::spawn_blocking(move || {
+            pool.run(move || work(dataflow, receiver, &context))
+        });
         let skew_us = self.settings.max_future_skew.map(|d| d.as_micros() as i64);
         let mut filling = opened.filling.take().map(Mutex::into_inner);
         let mut feeding = Feeding {

@@ -10,6 +10,7 @@ mod batch;
 mod board;
 mod closing;
 mod committing;
+mod compute;
 mod controlling;
 pub mod decide;
 mod diagnosing;

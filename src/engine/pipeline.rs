@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::batch::BatchOutcome;
 use super::committing::Committing;
+use super::compute::ComputeThreads;
 use super::decide::{self, AfterError, Blamed, Trigger, known_by};
 use super::interrupt::{Interrupted, interruptible};
 use super::merging::Hold;
@@ -108,6 +109,7 @@ pub(super) struct Pipeline {
     pub registry: Arc<ViewRegistry>,
     pub receivers: Arc<Receivers>,
     pub settings: PipelineSettings,
+    pub threads: ComputeThreads,
     /// What runs in it, in the order of creation: views, and sinks over no materialized view.
     pub objects: Vec<CatalogObject>,
     pub sink_objects: Vec<CatalogObject>,
@@ -163,6 +165,7 @@ impl Pipeline {
             registry,
             receivers,
             settings,
+            threads: ComputeThreads::default(),
             objects: Vec::new(),
             sink_objects: Vec::new(),
             views: Vec::new(),

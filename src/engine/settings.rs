@@ -30,6 +30,8 @@ pub(super) struct PipelineSettings {
     pub checkpoint_interval: Option<Duration>,
     /// Target for one batch.
     pub max_batch_duration: Option<Duration>,
+    /// Threads that a batch is computed on; `None`: as many as there are cores.
+    pub state_partitions: Option<usize>,
     /// Silence after which the pipeline is told as stalled.
     pub stall_timeout: Duration,
 }
@@ -53,6 +55,8 @@ impl PipelineSettings {
                 .or(Some(DEFAULT_MAX_FUTURE_SKEW)),
             checkpoint_interval: options::duration(given, "checkpoint_interval")?,
             max_batch_duration: options::duration(given, "max_batch_duration")?,
+            state_partitions: options::count(given, "state_partitions")?
+                .map(|count| count.max(1) as usize),
             stall_timeout: options::duration(given, "stall_timeout")?
                 .unwrap_or(DEFAULT_STALL_TIMEOUT),
             watermark_policy: match text(given, "watermark_policy") {

@@ -44,6 +44,8 @@ pub struct AggregateOperator {
     ends_table: TableId,
     statistics_table: TableId,
     shards: Vec<Shard>,
+    /// There are as many shards as there are threads, which may be others from batch to batch.
+    follows_pool: bool,
     /// What was pushed and the shards have not taken yet.
     gathered: Vec<BatchInput>,
     gathered_rows: usize,
@@ -68,12 +70,24 @@ pub struct AggregateOperator {
     accounted_bytes: usize,
 }
 
+/// Shards that the present threads are good for.
+fn shards_of_pool() -> usize {
+    rayon::current_num_threads().min(SHARDS_MAX)
+}
+
+fn new_shards(shared: &Shared, count: usize) -> Vec<Shard> {
+    (0..count)
+        .map(|index| Shard::new(shared, index, count))
+        .collect()
+}
+
 impl AggregateOperator {
     /// Compiles a request. SQLSTATE 0A000: values that cannot be kept, or `EMIT ON WINDOW CLOSE`
     /// over groups that no watermark closes.
     pub fn try_new(request: AggregateRequest) -> Result<Self> {
-        let shards = rayon::current_num_threads().min(SHARDS_MAX);
-        Self::try_with_shards(request, shards)
+        let mut operator = Self::try_with_shards(request, shards_of_pool())?;
+        operator.follows_pool = true;
+        Ok(operator)
     }
 
     /// As [`Self::try_new`] with a number of shards, which changes speed and nothing else.
@@ -117,9 +131,8 @@ impl AggregateOperator {
             detail,
             ends_table: table("ends"),
             statistics_table: table("statistics"),
-            shards: (0..shards)
-                .map(|index| Shard::new(&shared, index, shards))
-                .collect(),
+            shards: new_shards(&shared, shards),
+            follows_pool: false,
             shared,
             gathered: Vec::new(),
             gathered_rows: 0,
@@ -143,6 +156,15 @@ impl AggregateOperator {
     fn begin(&mut self, context: &BatchContext) -> Result<()> {
         if self.in_batch {
             return Ok(());
+        }
+        if self.follows_pool
+            && !self.shared.format.is_single()
+            && self.shards.len() != shards_of_pool()
+        {
+            // Which shard a group is in shows in nothing but in what is resident.
+            self.shards = new_shards(&self.shared, shards_of_pool());
+            self.complete = None;
+            self.account();
         }
         if self.complete.is_none() {
             self.complete = Some(context.snapshot.is_table_empty(self.shared.groups_table)?);
@@ -371,10 +393,7 @@ impl AggregateOperator {
     }
 
     fn forget_resident(&mut self) {
-        let count = self.shards.len();
-        for (index, shard) in self.shards.iter_mut().enumerate() {
-            *shard = Shard::new(&self.shared, index, count);
-        }
+        self.shards = new_shards(&self.shared, self.shards.len());
         self.complete = None;
         self.account();
     }

@@ -4,6 +4,7 @@ use super::{InputNode, Node, View, named};
 use crate::clock::ClockRef;
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::consolidate::under_schema;
+use crate::dataflow::join::Arrangements;
 use crate::dataflow::operator::{BatchContext, OperatorStatistics};
 use crate::dataflow::plan::{NodeKind, ViewPlan};
 use crate::dataflow::rows::{RowCodec, rebatch};
@@ -17,8 +18,11 @@ impl View {
     pub(super) fn new(plan: ViewPlan) -> Result<Self> {
         let mut nodes: Vec<Node> = Vec::with_capacity(plan.nodes.len());
         let mut inputs = Vec::new();
+        let mut arrangements = Arrangements::default();
         for (index, node) in plan.nodes.iter().enumerate() {
-            let operator = node.build().map_err(|error| named(&plan.name, error))?;
+            let operator = node
+                .build(&mut arrangements)
+                .map_err(|error| named(&plan.name, error))?;
             for (port, input) in node.inputs.iter().enumerate() {
                 nodes[*input].consumers.push((index, port));
             }

@@ -22,6 +22,7 @@
 mod alone;
 mod numbers;
 mod pairs;
+mod shared;
 mod time;
 
 use std::sync::Arc;
@@ -33,6 +34,8 @@ use datafusion::common::JoinType;
 use datafusion::physical_expr::PhysicalExpr;
 
 use self::numbers::{NUMBER_BYTES, RowNumbers};
+use self::shared::Sharing;
+pub use self::shared::{Arranged, Arrangements};
 pub use self::time::SideTime;
 use super::bag::{Bag, SettledRows, drain_all};
 use super::batch_numbers::BatchNumbers;
@@ -63,6 +66,8 @@ pub struct JoinSpec {
     pub left_rows: LeftRows,
     /// What is known of the rows of either side.
     pub side_rows: [SideRows; 2],
+    /// Sides whose rows are shared with other sides of the view.
+    pub arranged: [Option<Arranged>; 2],
     /// Event times of both sides, when the condition bounds their distance.
     pub times: Option<[SideTime; 2]>,
     /// Left and right rows.
@@ -126,6 +131,10 @@ fn output_of(join_type: JoinType) -> (bool, [Alone; 2]) {
 }
 
 impl Alone {
+    fn goes_out(self) -> bool {
+        self != Self::Never
+    }
+
     /// The number of copies of a row that go out, given its weight and whether it has a match.
     fn weight(self, weight: i64, matched: bool) -> i64 {
         match self {
@@ -139,7 +148,10 @@ impl Alone {
 
 struct Side {
     codec: RowCodec,
-    /// Numbers of rows that may be equal.
+    sharing: Sharing,
+    /// Rows are kept with a number.
+    are_numbered: bool,
+    /// Numbers of rows that may be equal, which this side gives.
     numbers: Option<RowNumbers>,
     /// Every row that comes in is new.
     are_new: bool,
@@ -161,9 +173,9 @@ struct Side {
 impl Side {
     /// The row of what is kept.
     fn row_of<'a>(&self, kept: &'a [u8]) -> &'a [u8] {
-        match &self.numbers {
-            Some(_) => &kept[..kept.len() - NUMBER_BYTES],
-            None => kept,
+        match self.are_numbered {
+            true => &kept[..kept.len() - NUMBER_BYTES],
+            false => kept,
         }
     }
 
@@ -172,10 +184,28 @@ impl Side {
         if let Some(totals) = &mut self.totals {
             totals.settle(snapshot)?;
         }
-        match self.are_new {
+        if let Some(settled) = self.borrowed() {
+            return Ok(settled);
+        }
+        let settled = match self.are_new {
             true => self.rows.settle_new(snapshot),
             false => self.rows.settle(snapshot),
-        }
+        }?;
+        self.sharing.lend(&settled);
+        Ok(settled)
+    }
+
+    /// The bags that it keeps.
+    fn bags(&self) -> impl Iterator<Item = &Bag> {
+        let rows = (!self.sharing.borrows()).then_some(&self.rows);
+        let others = [&self.totals, &self.matches, &self.dues];
+        rows.into_iter().chain(others.into_iter().flatten())
+    }
+
+    fn bags_mut(&mut self) -> impl Iterator<Item = &mut Bag> {
+        let rows = (!self.sharing.borrows()).then_some(&mut self.rows);
+        let others = [&mut self.totals, &mut self.matches, &mut self.dues];
+        rows.into_iter().chain(others.into_iter().flatten())
     }
 
     /// Leaves nothing of the batch for the state.
@@ -207,12 +237,16 @@ impl Join {
             let bag = |part: &str| Bag::new(&format!("{name}/{word}{part}"));
             let other_alone = alone[1 - index] != Alone::Never;
             let rows = spec.side_rows[index];
+            let arranged = spec.arranged[index].as_ref();
+            let are_numbered = rows == SideRows::Repeating;
+            let gives_numbers = are_numbered && arranged.is_none_or(|a| a.is_owner);
             Ok(Side {
                 codec: RowCodec::new(spec.inputs[index].clone())?,
-                numbers: (rows == SideRows::Repeating)
-                    .then(|| RowNumbers::new(&format!("{name}/{word}/number"))),
+                sharing: Sharing::default(),
+                are_numbered,
+                numbers: gives_numbers.then(|| RowNumbers::new(&format!("{name}/{word}/number"))),
                 are_new: rows != SideRows::Any,
-                rows: bag(""),
+                rows: arranged.map_or_else(|| bag(""), |arranged| Bag::new(&arranged.name)),
                 alone: alone[index],
                 totals: (other_alone && !conditional).then(|| bag("/totals")),
                 matches: (alone[index] != Alone::Never && conditional).then(|| bag("/matches")),
@@ -225,7 +259,7 @@ impl Join {
         Ok(Self {
             emits_pairs,
             keys: KeyCodec::new(spec.key_types.iter().cloned())?,
-            sides: [side(0, "left")?, side(1, "right")?],
+            sides: [side(0, JoinSpec::SIDES[0])?, side(1, JoinSpec::SIDES[1])?],
             numbers: BatchNumbers::default(),
             key_errors: Default::default(),
             pair_errors: RowErrors::default(),
@@ -251,10 +285,7 @@ impl Operator for Join {
             kind: "join",
             detail: self.spec.detail.clone(),
             incremental: true,
-            state: Some(match self.spec.left_rows {
-                LeftRows::Kept => "(key, row) -> weight per side".to_owned(),
-                LeftRows::Passing => "(key, row) -> weight of the right side".to_owned(),
-            }),
+            state: Some(self.kept()),
             retention: Some(self.retention()),
         }
     }
@@ -271,6 +302,9 @@ impl Operator for Join {
         out: &mut Vec<ChangeBatch>,
     ) -> Result<()> {
         self.numbers.of(context).input_rows += change.num_rows() as u64;
+        if self.sides[port].sharing.borrows() {
+            return Ok(());
+        }
         let change = self.in_time(port, change, context)?;
         let (change, columns) = self.key_errors[port].evaluate(&self.spec.keys[port], change)?;
         let keys = self.keys.encode(&columns)?;
@@ -345,26 +379,20 @@ impl Operator for Join {
         let numbers = self.sides.iter_mut().flat_map(|side| &mut side.numbers);
         let mut runs: Vec<_> = numbers.filter_map(RowNumbers::drain).collect();
         runs.extend(drain_all(self.bags(), &context.snapshot)?);
+        self.sides.iter_mut().for_each(Side::end);
         runs.sort_by_key(|(table, _)| *table);
         Ok(runs)
     }
 
     fn tables(&self) -> Vec<TableId> {
-        let bags = self.sides.iter().flat_map(|side| {
-            [
-                Some(&side.rows),
-                side.totals.as_ref(),
-                side.matches.as_ref(),
-                side.dues.as_ref(),
-            ]
-        });
         let numbers = self.sides.iter().flat_map(|side| &side.numbers);
-        let bags = bags.flatten().flat_map(Bag::tables);
+        let bags = self.sides.iter().flat_map(Side::bags).flat_map(Bag::tables);
         bags.chain(numbers.map(RowNumbers::table)).collect()
     }
 
     fn reset(&mut self) {
         self.bags().for_each(Bag::reset);
+        self.sides.iter_mut().for_each(Side::end);
         self.sides.iter_mut().for_each(|side| side.times.clear());
         let numbers = self.sides.iter_mut().flat_map(|side| &mut side.numbers);
         numbers.for_each(RowNumbers::reset);
@@ -374,7 +402,7 @@ impl Operator for Join {
 
     fn statistics(&self) -> OperatorStatistics {
         let mut statistics = self.numbers.get();
-        for side in &self.sides {
+        for side in self.sides.iter().filter(|side| !side.sharing.borrows()) {
             side.rows.add_statistics(&mut statistics);
         }
         for errors in self.key_errors.iter().chain([&self.pair_errors]) {
@@ -413,16 +441,7 @@ impl Join {
     }
 
     fn bags(&mut self) -> impl Iterator<Item = &mut Bag> {
-        self.sides.iter_mut().flat_map(|side| {
-            [
-                Some(&mut side.rows),
-                side.totals.as_mut(),
-                side.matches.as_mut(),
-                side.dues.as_mut(),
-            ]
-            .into_iter()
-            .flatten()
-        })
+        self.sides.iter_mut().flat_map(Side::bags_mut)
     }
 
     /// Sends a change out.

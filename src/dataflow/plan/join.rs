@@ -79,6 +79,7 @@ impl Translator<'_> {
                 LeftRows::Kept => [left, right].map(|node| side_rows(&self.nodes[node])),
                 LeftRows::Passing => [SideRows::Any; 2],
             },
+            arranged: [None, None],
             times,
             inputs,
             pair_schema,

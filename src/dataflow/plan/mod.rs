@@ -12,6 +12,7 @@
 //! No operator is chosen by looking at SQL text.
 
 mod aggregate;
+mod arranged;
 pub mod bounds;
 mod check;
 pub mod event_time;
@@ -38,7 +39,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column};
 use self::event_time::EventTime;
 use super::aggregate::{AggregateOperator, AggregateRequest, GroupContents};
 use super::distinct::Distinct;
-use super::join::{Join, JoinSpec, LeftRows};
+use super::join::{Arrangements, Join, JoinSpec, LeftRows};
 use super::not_in::{NotIn, NotInSpec};
 use super::operator::{BoxOperator, OperatorDescription};
 use super::recompute::{Recompute, RecomputeSpec};
@@ -160,8 +161,8 @@ pub(crate) struct PlanNode {
 }
 
 impl PlanNode {
-    /// Builds the operator.
-    pub(crate) fn build(&self) -> Result<BoxOperator> {
+    /// Builds the operator, beside those of the view that were built before.
+    pub(crate) fn build(&self, arrangements: &mut Arrangements) -> Result<BoxOperator> {
         let detail = self.detail.clone();
         let schema = self.schema.clone();
         Ok(match &self.kind {
@@ -200,7 +201,9 @@ impl PlanNode {
             NodeKind::Aggregate(request) => {
                 Box::new(AggregateOperator::try_new(request.as_ref().clone())?)
             }
-            NodeKind::Join(spec) => Box::new(Join::new(&self.name, spec.as_ref().clone())?),
+            NodeKind::Join(spec) => {
+                Box::new(Join::new(&self.name, spec.as_ref().clone())?.sharing(arrangements))
+            }
             NodeKind::NotIn(spec) => Box::new(NotIn::new(&self.name, spec.as_ref().clone())?),
             NodeKind::Session(spec) => Box::new(Session::new(&self.name, spec.as_ref().clone())?),
             NodeKind::SetOperation(kind) => Box::new(SetOperation::new(&self.name, *kind, schema)?),
@@ -439,13 +442,15 @@ impl ViewPlan {
 pub fn plan_view(request: &ViewRequest) -> Result<ViewPlan> {
     let context = |error: Error| error.context(format!("materialized view \"{}\"", request.name));
     let optimized = optimize::optimize(request.plan, request.state).map_err(context)?;
-    let (nodes, emits_on_close) = translate::translate(request, &optimized).map_err(context)?;
+    let (mut nodes, emits_on_close) = translate::translate(request, &optimized).map_err(context)?;
+    arranged::share_sides(&mut nodes);
     if request.emit == EmitMode::OnWindowClose && !emits_on_close {
         return Err(context(no_window_to_close()));
     }
+    let mut arrangements = Arrangements::default();
     let descriptions = nodes
         .iter()
-        .map(|node| Ok(node.build()?.describe()))
+        .map(|node| Ok(node.build(&mut arrangements)?.describe()))
         .collect::<Result<Vec<_>>>()
         .map_err(context)?;
     let root = nodes.last().expect("a plan has a node");
@@ -567,7 +572,12 @@ fn fingerprint(nodes: &[PlanNode]) -> Result<String> {
                 add(&format!("{:?} {:?}", request.event_time, request.emit));
                 add(&request.state_form()?);
             }
-            NodeKind::Join(spec) => add(&format!("{:?} {:?}", spec.times, spec.side_rows)),
+            NodeKind::Join(spec) => {
+                add(&format!("{:?} {:?}", spec.times, spec.side_rows));
+                for arranged in spec.arranged.iter().flatten() {
+                    add(&arranged.name);
+                }
+            }
             NodeKind::Window(spec) => add(&format!(
                 "{:?} {:?}",
                 spec.rows.event_time, spec.rows.order_closes_after

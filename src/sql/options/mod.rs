@@ -147,6 +147,11 @@ pub enum Kind {
         /// smallest allowed
         min: i64,
     },
+    /// a whole number, or `auto`
+    Count {
+        /// smallest allowed
+        min: i64,
+    },
     /// a number of bytes, such as `10g` or `64 MB`
     Bytes,
     /// a duration, such as `10 seconds`
@@ -164,6 +169,7 @@ impl Kind {
             Self::Text => "text".into(),
             Self::Boolean => "boolean".into(),
             Self::Integer { .. } => "integer".into(),
+            Self::Count { .. } => "integer | auto".into(),
             Self::Bytes => "bytes".into(),
             Self::Duration => "interval".into(),
             Self::Enum(values) => values.join(" | "),
@@ -341,6 +347,16 @@ fn canonical(spec: &Spec, text: &str) -> Result<String> {
                     &format!("a whole number of at least {min}"),
                 )
             }),
+        Kind::Count { min } => parse_count(text)
+            .filter(|count| count.is_none_or(|n| n >= min))
+            .map(|count| count.map_or_else(|| AUTO.to_owned(), |n| n.to_string()))
+            .ok_or_else(|| {
+                invalid(
+                    spec.name,
+                    text,
+                    &format!("a whole number of at least {min}, or auto"),
+                )
+            }),
         Kind::Bytes => parse_bytes(text)
             .map(|_| text.trim().to_owned())
             .ok_or_else(|| {
@@ -385,6 +401,16 @@ fn parse_boolean(text: &str) -> Option<bool> {
         "true" | "on" | "yes" | "t" | "y" | "1" => Some(true),
         "false" | "off" | "no" | "f" | "n" | "0" => Some(false),
         _ => None,
+    }
+}
+
+/// What a count is when the system chooses.
+const AUTO: &str = "auto";
+
+fn parse_count(text: &str) -> Option<Option<i64>> {
+    match text.trim().eq_ignore_ascii_case(AUTO) {
+        true => Some(None),
+        false => parse_integer(text).map(Some),
     }
 }
 
@@ -455,6 +481,12 @@ pub fn boolean(options: &Options, name: &str) -> Result<Option<bool>> {
 /// A whole number; `None` if not given.
 pub fn integer(options: &Options, name: &str) -> Result<Option<i64>> {
     get(options, name, "a whole number", parse_integer)
+}
+
+/// A whole number; `None` if not given, or `auto`.
+pub fn count(options: &Options, name: &str) -> Result<Option<i64>> {
+    let given = get(options, name, "a whole number, or auto", parse_count)?;
+    Ok(given.flatten())
 }
 
 /// A number of bytes; `None` if not given.

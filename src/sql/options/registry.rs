@@ -96,6 +96,7 @@ pub const OPTIONS: &[Spec] = &[
     spec("start_time", &[], Targets::GENERATOR, Kind::Text, None, "first event time of generated rows"),
     spec("starting_offsets", &["startingOffsets"], Targets::KAFKA.or(Targets::LOG), Kind::Text, Some("earliest"), "where a new pipeline starts: earliest, latest, or JSON of offsets"),
     spec("starting_timestamp", &["startingTimestamp"], Targets::KAFKA, Kind::Text, None, "start at the first message at or after this time"),
+    spec("state_partitions", &["spark.sql.shuffle.partitions", "shufflePartitions"], RUN, Kind::Count { min: 1 }, Some("auto"), "threads that a batch is computed on; auto: as many as there are cores; answers and state do not depend on it"),
     spec("timestamp_unit", &[], FORMATTED, Kind::Enum(&["auto", "seconds", "milliseconds", "microseconds", "nanoseconds"]), Some("auto"), "what a number in a timestamp column counts; auto tells by its size"),
     spec("topic", &["subscribe"], Targets::KAFKA, Kind::Text, None, "topics to read, separated by commas"),
     spec("topic_pattern", &["subscribePattern"], Targets::KAFKA, Kind::Text, None, "regular expression of topics to read"),
