@@ -31,6 +31,7 @@ pub(super) trait SessionPort: Send {
         parameters: &[Parameter],
     ) -> impl Future<Output = Result<StatementResult>> + Send;
     fn announce(&mut self, text: &str);
+    fn definitions_version(&self) -> u64;
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef>;
     fn close_portal(&mut self, cursor: &str);
     fn begin_implicit(&mut self);
@@ -67,6 +68,10 @@ impl SessionPort for Session {
 
     fn announce(&mut self, text: &str) {
         Session::announce(self, text);
+    }
+
+    fn definitions_version(&self) -> u64 {
+        Session::definitions_version(self)
     }
 
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {

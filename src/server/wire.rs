@@ -46,6 +46,13 @@ impl From<Error> for Failure {
 /// Result of work on a connection.
 pub(super) type WireResult<T> = std::result::Result<T, Failure>;
 
+/// Until when a session waits for its client, and what ends it then.
+#[derive(Debug)]
+pub(super) struct Patience {
+    pub until: Instant,
+    pub error: Error,
+}
+
 /// Both directions of a connection.
 pub(super) struct Wire<R, W> {
     reader: R,
@@ -211,8 +218,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
         }
     }
 
-    /// The next message between statements; `idle_deadline` ends the session.
-    pub async fn next(&mut self, idle_deadline: Option<Instant>) -> WireResult<FrontendMessage> {
+    /// The next message between statements; the end of `patience` ends the session. Dropped while it
+    /// waits, it loses nothing.
+    pub async fn next(&mut self, patience: Option<&Patience>) -> WireResult<FrontendMessage> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
@@ -227,13 +235,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
                 more = read_ahead(&mut self.reader, &mut self.input) => {
                     self.end_of_input = !more;
                 }
-                () = until(idle_deadline) => {
-                    return Err(Failure::Fatal(Error::with_kind(
-                        ErrorKind::Cancelled,
-                        "25P03",
-                        "terminating connection due to idle-in-transaction timeout",
-                    )));
-                }
+                error = out_of_patience(patience) => return Err(Failure::Fatal(error)),
             }
         }
     }
@@ -325,6 +327,16 @@ pub(super) async fn shielded<T>(work: impl Future<Output = Result<T>>) -> Result
 async fn read_ahead<R: AsyncRead + Unpin>(reader: &mut R, input: &mut BytesMut) -> bool {
     input.reserve(8 << 10);
     matches!(reader.read_buf(input).await, Ok(count) if count > 0)
+}
+
+async fn out_of_patience(patience: Option<&Patience>) -> Error {
+    match patience {
+        Some(patience) => {
+            sleep_until(patience.until).await;
+            patience.error.clone()
+        }
+        None => std::future::pending().await,
+    }
 }
 
 async fn until(deadline: Option<Instant>) {

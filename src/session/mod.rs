@@ -61,6 +61,7 @@ use self::settings::Settings;
 use self::work::Work;
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::pg_catalog::backends::Backend;
+use crate::catalog::pg_catalog::notifications::Outbox;
 use crate::database::DatabaseParts;
 use crate::error::Result;
 use crate::sql::statement::{CopyStatement, Statement};
@@ -170,6 +171,8 @@ pub struct Session {
     /// The open transaction's changes; `None` between transactions.
     work: Option<Work>,
     rows: rows::SharedRows,
+    /// What the open transaction says to listeners.
+    outbox: Outbox,
     prepared: BTreeMap<String, Arc<Statement>>,
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
@@ -200,8 +203,10 @@ impl Session {
         }
         let backend = parts.backends.register(user);
         let rows = rows::SharedRows::new();
-        let context =
-            context::client_context(&parts, &scope, &rows, &settings, &backend, &identity);
+        let outbox = Outbox::default();
+        let context = context::client_context(
+            &parts, &scope, &rows, &settings, &backend, &identity, &outbox,
+        );
         let mut session = Self {
             parts,
             identity,
@@ -213,6 +218,7 @@ impl Session {
             block: Block::new(),
             work: None,
             rows,
+            outbox,
             prepared: BTreeMap::new(),
             cursors: Mutex::default(),
             notices: Vec::new(),
@@ -391,6 +397,11 @@ impl Session {
     pub fn set_startup_parameter(&mut self, name: &str, value: &str) -> Result<()> {
         self.check_role_change(name, Some(value))?;
         self.settings.set_startup(name, value)
+    }
+
+    /// Grows with every definition that is committed; what was planned before may be of another form.
+    pub fn definitions_version(&self) -> u64 {
+        self.parts.catalog.snapshot().version()
     }
 
     /// Value of a parameter, such as `statement_timeout` or `TimeZone`.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::notifications::{Mailbox, Notification};
 use crate::clock::ClockRef;
 
 /// First process id given out; below are the numbers that people expect of system processes.
@@ -85,6 +86,7 @@ pub struct Backend {
     secret: [u8; 32],
     signal: watch::Sender<Signal>,
     activity: Mutex<Activity>,
+    mailbox: Mailbox,
     clock: ClockRef,
     registry: Weak<Backends>,
 }
@@ -130,6 +132,7 @@ impl Backends {
                 state: BackendState::Idle,
                 query: String::new(),
             }),
+            mailbox: Mailbox::default(),
             clock: self.clock.clone(),
             registry: Arc::downgrade(self),
         });
@@ -153,6 +156,14 @@ impl Backends {
         self.all().iter().map(|b| b.activity()).collect()
     }
 
+    /// Hands a notification to every session that listens to its channel.
+    pub fn notify(&self, notification: Notification) {
+        let notification = Arc::new(notification);
+        for backend in self.all() {
+            backend.mailbox.deliver(&notification);
+        }
+    }
+
     /// Carries out a CancelRequest: nothing happens unless the secret is the backend's.
     pub fn cancel_with_secret(&self, pid: i32, secret: &[u8]) -> bool {
         self.get(pid)
@@ -165,6 +176,11 @@ impl Backend {
     /// Process id: BackendKeyData and `pg_backend_pid()`.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// What it listens to, and what has come.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
     }
 
     /// The secret; protocol 3.0 uses its first four bytes.

@@ -18,6 +18,7 @@ mod functions;
 mod indexes;
 mod information;
 mod model;
+pub mod notifications;
 mod relation;
 mod rows;
 mod schemas;

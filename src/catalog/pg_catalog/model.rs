@@ -7,6 +7,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 
 use super::backends::{Backend, Backends};
 use super::indexes::Index;
+use super::notifications::Outbox;
 use super::relation::{Specification, catalog_type_oid};
 use super::specifications::{INFORMATION_SCHEMA, RELATIONS};
 use super::types::{TYPES, sql_name, type_name};
@@ -97,6 +98,8 @@ pub struct SessionFacts {
     pub backend: Arc<Backend>,
     /// everyone connected
     pub backends: Arc<Backends>,
+    /// what its transaction notifies
+    pub outbox: Outbox,
     /// its parameters
     pub parameters: Arc<dyn Parameters>,
     /// where time comes from
@@ -313,12 +316,24 @@ impl Catalog {
             Definition::Table(table) => !table.options.contains_key("connector"),
             _ => false,
         };
+        let is_view = matches!(
+            object.definition,
+            Definition::View(_) | Definition::MaterializedView(_)
+        );
         Some(Relation {
             oid: object.oid.into(),
             name: object.name.clone(),
             namespace: PUBLIC_OID,
             kind,
-            columns: object.columns().iter().map(user_column).collect(),
+            columns: object
+                .columns()
+                .iter()
+                .map(|column| Column {
+                    // Of a view, PostgreSQL says nothing.
+                    not_null: !column.nullable && !is_view,
+                    ..user_column(column)
+                })
+                .collect(),
             comment: object.comment.clone(),
             key,
             view_text: self.model.view_text(object),

@@ -8,6 +8,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use parking_lot::Mutex;
 
 use super::backends::Backends;
+use super::notifications::Outbox;
 use super::*;
 use crate::catalog::definition::{
     CatalogObject, ColumnDefinition, Definition, EmitMode, MaterializedViewDefinition,
@@ -151,6 +152,7 @@ fn context() -> SessionContext {
         user: "ada".to_owned(),
         backend,
         backends,
+        outbox: Outbox::default(),
         parameters: Arc::new(Settings::default()),
         clock,
         started_at_us: 0,
@@ -526,6 +528,7 @@ fn what_is_called_empty_is_empty() {
         user: "ada".to_owned(),
         backend: backends.register("ada"),
         backends,
+        outbox: Outbox::default(),
         parameters: Arc::new(Settings::default()),
         clock,
         started_at_us: 0,

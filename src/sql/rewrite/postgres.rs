@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::trees::{call, cast_to, number, relation, set_relation, string, take, template};
 use super::{arrays, calls, numbers, quantified};
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::data_types::last_part;
+use crate::sql::data_types::{folded, last_part};
 use crate::sql::functions::patterns;
 use crate::values::interval::Interval;
 
@@ -76,6 +76,12 @@ fn field_of_name(expression: &mut Expr) {
     let Expr::Nested(inner) = root.as_ref() else {
         return;
     };
+    if let [AccessExpr::Dot(Expr::Identifier(name))] = access_chain.as_slice()
+        && let Some(column) = super::sets::column_of_call(inner, &folded(name))
+    {
+        *expression = column;
+        return;
+    }
     let mut parts = match inner.as_ref() {
         Expr::Identifier(name) => vec![name.clone()],
         Expr::CompoundIdentifier(parts) => parts.clone(),

@@ -7,7 +7,7 @@
 //! json_agg(x ORDER BY y)       →  json_of_array(array_agg(to_json(x) ORDER BY y))
 //! ```
 //! `generate_series` over number literals stays a function in FROM, which gives its rows as they
-//! are asked for. Absent: functions of several columns in the select list, `ROWS FROM`.
+//! are asked for; in a select list one of several columns gives rows, `(f(x)).a` a column. Absent: `ROWS FROM`.
 
 use std::ops::ControlFlow;
 
@@ -28,6 +28,9 @@ struct SetFunction {
     name: &'static str,
     columns: &'static [(Option<&'static str>, &'static str)],
 }
+
+/// What `information_schema` of PostgreSQL, and drivers, take the columns of an index apart with.
+const EXPAND_ARRAY: &str = "_pg_expandarray";
 
 const SETS: &[SetFunction] = &[
     SetFunction {
@@ -113,6 +116,25 @@ const SETS: &[SetFunction] = &[
             (Some("grantee"), "acl_grantees_array"),
             (Some("privilege_type"), "acl_privileges_array"),
             (Some("is_grantable"), "acl_grantables_array"),
+        ],
+    },
+    // The element and its number, both without a function of their own.
+    SetFunction {
+        name: EXPAND_ARRAY,
+        columns: &[(Some("x"), ""), (Some("n"), "")],
+    },
+    SetFunction {
+        name: "pg_listening_channels",
+        columns: &[(None, "listening_channels_array")],
+    },
+    SetFunction {
+        name: "pg_get_keywords",
+        columns: &[
+            (Some("word"), "keyword_words_array"),
+            (Some("catcode"), "keyword_codes_array"),
+            (Some("barelabel"), "keyword_bare_labels_array"),
+            (Some("catdesc"), "keyword_descriptions_array"),
+            (Some("baredesc"), "keyword_bare_descriptions_array"),
         ],
     },
     SetFunction {
@@ -253,6 +275,16 @@ fn arrays_of(set: &SetFunction, arguments: &[Expr]) -> Vec<(Option<&'static str>
     if set.name == "unnest" {
         return arguments.iter().map(|a| (None, a.clone())).collect();
     }
+    if set.name == EXPAND_ARRAY {
+        let numbers = |array: &Expr| {
+            call(
+                "generate_series_array",
+                subscripts(&[array.clone(), number(1)]),
+            )
+        };
+        let columns = |array: &Expr| vec![(Some("x"), array.clone()), (Some("n"), numbers(array))];
+        return arguments.first().map(columns).unwrap_or_default();
+    }
     let arguments = match set.name {
         "generate_subscripts" => subscripts(arguments),
         _ => arguments.to_vec(),
@@ -353,13 +385,37 @@ pub(super) fn rewrite_call(expression: &mut Expr) {
             let Some(set) = set_function(&function.name).filter(|set| set.name != "unnest") else {
                 return;
             };
-            if let Some(arguments) = listed_arguments(&function.args)
-                && let [(_, array)] = arrays_of(set, &arguments).as_slice()
-            {
-                *expression = unnested(array.clone());
-            }
+            let Some(arguments) = listed_arguments(&function.args) else {
+                return;
+            };
+            *expression = match arrays_of(set, &arguments).as_slice() {
+                [(_, array)] => unnested(array.clone()),
+                columns => rows_of(columns),
+            };
         }
     }
+}
+
+/// A row per call's row: its columns side by side.
+fn rows_of(columns: &[(Option<&'static str>, Expr)]) -> Expr {
+    let members = columns.iter().flat_map(|(name, array)| {
+        let value = unnested(array.clone());
+        [string(name.unwrap_or_default()), value]
+    });
+    call("named_struct", members.collect())
+}
+
+/// `(f(x)).a`: one column of a set-returning function.
+pub(super) fn column_of_call(inner: &Expr, column: &str) -> Option<Expr> {
+    let Expr::Function(function) = inner else {
+        return None;
+    };
+    let set = set_function(&function.name)?;
+    let arguments = listed_arguments(&function.args)?;
+    arrays_of(set, &arguments)
+        .into_iter()
+        .find(|(name, _)| *name == Some(column))
+        .map(|(_, array)| unnested(array))
 }
 
 /// Makes the call an `array_agg` of something else, within a function over the array.

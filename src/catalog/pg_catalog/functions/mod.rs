@@ -5,6 +5,7 @@
 //! on a few rows of catalog queries, so that a value at a time is fast enough. Absent: pure
 //! functions of text and numbers that views may use; the SQL module has those.
 
+mod keywords;
 mod names;
 mod privileges;
 mod procedures;
@@ -82,6 +83,7 @@ impl Definition {
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
     [
+        keywords::FUNCTIONS,
         names::FUNCTIONS,
         shape::FUNCTIONS,
         session::FUNCTIONS,
