@@ -29,6 +29,7 @@ use crate::catalog::pg_catalog::notifications::Notification;
 use crate::error::{Error, ErrorKind, sqlstate};
 use crate::session::{StatementResult, TransactionStatus};
 use crate::sql::masking::shown;
+use crate::sql::places::located;
 use crate::sql::statement::Statement;
 use crate::values::{Format, OutputSettings};
 
@@ -251,7 +252,7 @@ where
             Ok(()) => {}
             Err(Failure::Statement(error)) => {
                 self.session.fail_transaction();
-                self.put_error("ERROR", &error)?;
+                self.put_error("ERROR", &located(error, sql))?;
             }
             Err(end) => return Err(end),
         }
@@ -403,6 +404,7 @@ where
         };
         if status == WireStatus::Idle {
             self.portals.clear();
+            self.session.rows_were_read();
             self.send_notifications()?;
         }
         self.session.backend().became_idle(state);

@@ -26,6 +26,7 @@ use super::rows::{RowSource, check_types, row_description};
 use super::wire::WireResult;
 use crate::error::{Error, Result, sqlstate};
 use crate::session::{Parameter, StatementResult, TransactionStatus, placeholder};
+use crate::sql::places::located;
 use crate::sql::statement::{Direction, Statement};
 use crate::types::SqlType;
 use crate::values::types::WireType;
@@ -106,7 +107,8 @@ where
                 let description = self
                     .wire
                     .guard(self.session.describe(statement, &declared))
-                    .await??;
+                    .await?
+                    .map_err(|error| located(error, &sql))?;
                 (description.parameters, description.columns)
             }
         };

@@ -37,6 +37,7 @@ pub(super) trait SessionPort: Send {
     fn begin_implicit(&mut self);
     fn end_implicit(&mut self, failed: bool) -> impl Future<Output = Result<()>> + Send;
     fn fail_transaction(&mut self);
+    fn rows_were_read(&mut self);
     fn transaction_status(&self) -> TransactionStatus;
     fn take_notices(&mut self) -> Vec<Notice>;
     fn take_parameter_changes(&mut self) -> Vec<(String, String)>;
@@ -92,6 +93,10 @@ impl SessionPort for Session {
 
     fn fail_transaction(&mut self) {
         Session::fail_transaction(self);
+    }
+
+    fn rows_were_read(&mut self) {
+        Session::rows_were_read(self);
     }
 
     fn transaction_status(&self) -> TransactionStatus {

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::wire::{FLUSH_BYTES, Wire, WireResult};
 use crate::error::{Error, Result, sqlstate};
+use crate::session::origins;
 use crate::values::types::WireType;
 use crate::values::{Format, OutputSettings, RowEncoder};
 
@@ -206,10 +207,11 @@ pub(super) fn row_description(
         .enumerate()
         .map(|(i, (field, wire_type))| {
             let format = formats.get(i).or(formats.first()).copied();
+            let (relation, column) = origins::of(field);
             FieldDescription::new(
                 field.name().replace('\0', ""),
-                0,
-                0,
+                relation,
+                column,
                 wire_type.oid,
                 wire_type.size,
                 wire_type.modifier,

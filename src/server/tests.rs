@@ -77,6 +77,8 @@ impl CopyWriter for Collected {
 impl SessionPort for Script {
     fn announce(&mut self, _: &str) {}
 
+    fn rows_were_read(&mut self) {}
+
     fn definitions_version(&self) -> u64 {
         0
     }

@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result, sqlstate};
 
 /// Largest message taken from a client.
 const MESSAGE_MAX_BYTES: usize = 256 << 20;
+/// Largest statement: while it is read, planned and run, there are many copies of its text.
+const STATEMENT_MAX_BYTES: usize = 64 << 20;
 /// Bytes read ahead of the statement that runs.
 const READ_AHEAD_MAX_BYTES: usize = 1 << 20;
 /// Output is written when this much is buffered.
@@ -261,6 +263,15 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
             return Ok(None);
         }
         let length = usize::try_from((&self.input[1..5]).get_i32()).unwrap_or(0);
+        if matches!(self.input[0], b'Q' | b'P') && length > STATEMENT_MAX_BYTES {
+            return Err(Failure::Fatal(
+                Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "statement is too long")
+                    .detail(format!(
+                        "It has {length} bytes; {STATEMENT_MAX_BYTES} are taken."
+                    ))
+                    .hint("Send large values as parameters, and many rows with COPY."),
+            ));
+        }
         match (4..=MESSAGE_MAX_BYTES).contains(&length) {
             true => Ok(Some(length)),
             // Nothing after a wrong length can be trusted to be a message.

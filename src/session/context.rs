@@ -2,6 +2,7 @@
 //! database's shared memory pool.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
@@ -157,5 +158,9 @@ impl Parameters for SessionParameters {
 
     fn all(&self) -> Vec<Parameter> {
         self.settings.all()
+    }
+
+    fn duration(&self, name: &str) -> Option<Duration> {
+        self.settings.duration(name)
     }
 }

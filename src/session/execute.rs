@@ -236,6 +236,8 @@ impl Session {
         self.cursors.get_mut().clear();
         self.notices.clear();
         self.backend.mailbox().unlisten(None);
+        let locks = self.parts.backends.advisory_locks();
+        locks.release_session(self.backend.pid());
     }
 }
 

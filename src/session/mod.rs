@@ -20,6 +20,7 @@ mod functions;
 mod letters;
 mod lookup;
 mod merged_joins;
+pub(crate) mod origins;
 mod parameters;
 mod planning;
 mod prepared;
@@ -33,6 +34,7 @@ mod schemas;
 mod scope;
 pub mod settings;
 mod show;
+mod siblings;
 mod subscribe;
 #[cfg(test)]
 mod tests;
@@ -361,6 +363,18 @@ impl Session {
     pub fn fail_transaction(&mut self) {
         self.settle_interrupted();
         self.block.fail();
+        if self.work.is_none() {
+            self.outbox.truncate(0);
+        }
+    }
+
+    /// The rows of a statement outside a block have been read to their end: what its functions did
+    /// meanwhile (`pg_notify`, locks of the transaction) counts as of its commit.
+    pub fn rows_were_read(&mut self) {
+        if self.block.is_idle() && self.work.is_none() {
+            self.release_transaction_locks();
+            self.tell_listeners();
+        }
     }
 
     /// For ReadyForQuery.
@@ -461,6 +475,9 @@ impl Session {
         }
         if was_dropped | self.stream_failed.swap(false, Ordering::SeqCst) {
             self.block.fail();
+            if self.work.is_none() {
+                self.outbox.truncate(0);
+            }
         }
     }
 }

@@ -62,6 +62,7 @@ struct Mark {
 
 impl Session {
     pub(super) fn begin_work(&mut self) {
+        self.rows_were_read();
         self.settings.mark();
         self.work = Some(Work {
             catalog: self.parts.catalog.begin(),
@@ -144,6 +145,7 @@ impl Session {
 
     pub(super) fn rollback_work(&mut self) {
         self.work = None;
+        self.release_transaction_locks();
         self.outbox.truncate(0);
         self.rows.discard();
         self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
@@ -159,6 +161,7 @@ impl Session {
             return Err(Error::internal("no transaction is open"));
         };
         if work.catalog.is_empty() && rows.is_none() {
+            self.release_transaction_locks();
             self.settings.end_transaction(true);
             self.tell_listeners();
             return Ok(());
@@ -172,6 +175,7 @@ impl Session {
             }
             Err(_) => Err(Error::internal("the commit was interrupted")),
         };
+        self.release_transaction_locks();
         self.settings.end_transaction(result.is_ok());
         match result.is_ok() {
             true => self.tell_listeners(),
@@ -180,9 +184,14 @@ impl Session {
         result
     }
 
+    pub(super) fn release_transaction_locks(&self) {
+        let locks = self.parts.backends.advisory_locks();
+        locks.release_transaction(self.backend.pid());
+    }
+
     /// What the transaction said to listeners counts from its commit on. Its own session listens
     /// before what it notifies goes out, whatever came first, as in PostgreSQL.
-    fn tell_listeners(&self) {
+    pub(super) fn tell_listeners(&self) {
         let mailbox = self.backend.mailbox();
         let mut notifications = Vec::new();
         for action in self.outbox.take() {

@@ -12,11 +12,15 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::advisory::AdvisoryLocks;
 use super::notifications::{Mailbox, Notification};
 use crate::clock::ClockRef;
 
 /// First process id given out; below are the numbers that people expect of system processes.
 const FIRST_PID: i32 = 1000;
+
+/// Bytes of a statement that are shown: PostgreSQL's `track_activity_query_size`.
+const QUERY_MAX_BYTES: usize = 1_024;
 
 /// What a backend is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +101,7 @@ pub struct Backends {
     members: Mutex<BTreeMap<i32, Weak<Backend>>>,
     next_pid: AtomicI32,
     clock: ClockRef,
+    advisory_locks: AdvisoryLocks,
 }
 
 impl Backends {
@@ -106,7 +111,13 @@ impl Backends {
             members: Mutex::new(BTreeMap::new()),
             next_pid: AtomicI32::new(FIRST_PID),
             clock,
+            advisory_locks: AdvisoryLocks::default(),
         })
+    }
+
+    /// What sessions agreed to lock.
+    pub fn advisory_locks(&self) -> &AdvisoryLocks {
+        &self.advisory_locks
     }
 
     /// Registers a new session of `user`.
@@ -233,8 +244,8 @@ impl Backend {
         activity.state = BackendState::Active;
         activity.query_started_at_us = Some(now_us);
         activity.state_changed_at_us = now_us;
-        activity.query.clear();
-        activity.query.push_str(query);
+        let shown = &query[..query.floor_char_boundary(QUERY_MAX_BYTES)];
+        activity.query = shown.to_owned();
     }
 
     /// The session waits for its client again.
@@ -269,6 +280,8 @@ impl Drop for Backend {
     fn drop(&mut self) {
         if let Some(registry) = self.registry.upgrade() {
             registry.members.lock().remove(&self.pid);
+            registry.advisory_locks.release_transaction(self.pid);
+            registry.advisory_locks.release_session(self.pid);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! these tables and functions answer it.
 
 mod access;
+pub mod advisory;
 pub mod backends;
 
 mod functions;

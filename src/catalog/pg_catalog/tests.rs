@@ -51,6 +51,10 @@ impl Parameters for Settings {
     fn all(&self) -> Vec<Parameter> {
         Vec::new()
     }
+
+    fn duration(&self, _: &str) -> Option<std::time::Duration> {
+        None
+    }
 }
 
 fn column(name: &str, sql_type: SqlType, nullable: bool) -> ColumnDefinition {
@@ -534,7 +538,7 @@ fn what_is_called_empty_is_empty() {
         started_at_us: 0,
     };
     let catalog = model::Catalog::new(Arc::new(Objects(objects())), facts);
-    for specification in &catalog.system_relations {
+    for specification in catalog.system_relations {
         let rows = rows::rows(&catalog, &specification.name);
         let told = unreachable::TOLD.contains(&specification.name.as_str());
         assert!(told || rows.is_empty(), "{}", specification.name);

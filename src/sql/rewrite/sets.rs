@@ -12,13 +12,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query,
-    SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, UnaryOperator, Value, Visit,
-    Visitor,
+    ArrayElemTypeDef, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs,
+    UnaryOperator, Value, Visit, Visitor,
 };
 
 use super::trees::{
-    call, cast_to, listed_arguments, number, plain_arguments, string, table_alias, take, template,
+    call, cast_to, listed_arguments, number, plain_arguments, relation, string, table_alias, take,
+    template,
 };
 use crate::sql::data_types::{folded, last_part};
 
@@ -159,8 +160,82 @@ struct Call {
     with_ordinality: bool,
 }
 
-/// Rewrites a set-returning function in FROM.
+/// Functions of one value that clients put in FROM, where each gives one row.
+const VALUES_IN_FROM: &[&str] = &[
+    "current_database",
+    "current_schema",
+    "current_schemas",
+    "current_setting",
+    "now",
+    "pg_advisory_lock",
+    "pg_advisory_unlock",
+    "pg_backend_pid",
+    "pg_cancel_backend",
+    "pg_notify",
+    "pg_sleep",
+    "pg_terminate_backend",
+    "pg_try_advisory_lock",
+    "regexp_split_to_array",
+    "set_config",
+    "string_to_array",
+    "version",
+];
+
+/// Functions that give the rows of a relation of `pg_catalog`.
+const RELATIONS_IN_FROM: &[(&str, &str)] = &[
+    ("pg_available_extensions", "pg_available_extensions"),
+    ("pg_cursor", "pg_cursors"),
+    ("pg_lock_status", "pg_locks"),
+    ("pg_prepared_statement", "pg_prepared_statements"),
+    ("pg_show_all_settings", "pg_settings"),
+];
+
+/// `FROM f(x) AS a` of a function that gives no set: a row of one column, called as the relation is.
+fn value_in_from(factor: &mut TableFactor) {
+    let TableFactor::Table {
+        name,
+        alias,
+        args: Some(TableFunctionArgs { args, .. }),
+        with_ordinality: false,
+        ..
+    } = factor
+    else {
+        return;
+    };
+    let function = last_part(name);
+    if let Some((_, of)) = RELATIONS_IN_FROM.iter().find(|(f, _)| *f == function) {
+        let alias = alias.take();
+        let alias = alias.unwrap_or_else(|| table_alias(Ident::new(&function), vec![]));
+        *factor = relation(vec![Ident::new("pg_catalog"), Ident::new(*of)]);
+        if let TableFactor::Table { alias: given, .. } = factor {
+            *given = Some(alias);
+        }
+        return;
+    }
+    if !VALUES_IN_FROM.contains(&function.as_str()) {
+        return;
+    }
+    let Some(arguments) = plain_arguments(args) else {
+        return;
+    };
+    let refers = refers_to_columns(&arguments);
+    let alias = alias.take();
+    let alias = alias.unwrap_or_else(|| table_alias(Ident::new(&function), vec![]));
+    let mut subquery: Query = template("SELECT 1");
+    if let SetExpr::Select(select) = subquery.body.as_mut() {
+        select.projection = vec![item(call(&function, arguments), alias.name.clone())];
+    }
+    *factor = TableFactor::Derived {
+        lateral: refers,
+        subquery: Box::new(subquery),
+        alias: Some(alias),
+        sample: None,
+    };
+}
+
+/// Rewrites a function in FROM.
 pub(super) fn rewrite_in_from(factor: &mut TableFactor) {
+    value_in_from(factor);
     let Some(found) = taken(factor) else { return };
     let Some(set) = set_function(&found.name) else {
         return;
@@ -277,9 +352,11 @@ fn arrays_of(set: &SetFunction, arguments: &[Expr]) -> Vec<(Option<&'static str>
     }
     if set.name == EXPAND_ARRAY {
         let numbers = |array: &Expr| {
-            call(
-                "generate_series_array",
-                subscripts(&[array.clone(), number(1)]),
+            let series = subscripts(&[array.clone(), number(1)]);
+            let integers = ArrayElemTypeDef::SquareBracket(Box::new(DataType::Int(None)), None);
+            cast_to(
+                call("generate_series_array", series),
+                DataType::Array(integers),
             )
         };
         let columns = |array: &Expr| vec![(Some("x"), array.clone()), (Some("n"), numbers(array))];

@@ -57,6 +57,10 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         },
     )
     .volatile(),
+    // Nobody waits for a relation or a row here.
+    Definition::new("pg_blocking_pids", &["int4"], "oid[]", |_, _| {
+        Ok(Vec::<i64>::new().into())
+    }),
     Definition::new("pg_is_in_recovery", &[""], "bool", |_, _| Ok(false.into())),
     Definition::new("pg_is_wal_replay_paused", &[""], "bool", |_, _| {
         Ok(false.into())
@@ -93,13 +97,11 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_notification_queue_usage", &[""], "float8", |_, _| {
         Ok(0.0.into())
     }),
-    // No advisory lock is ever held, so that releasing all of them is right.
-    Definition::new(
-        "pg_advisory_unlock_all",
-        &[""],
-        "text",
-        |_, _| Ok("".into()),
-    )
+    Definition::new("pg_advisory_unlock_all", &[""], "text", |c, _| {
+        let locks = c.facts.backends.advisory_locks();
+        locks.release_session(c.facts.backend.pid());
+        Ok("".into())
+    })
     .volatile(),
 ];
 
