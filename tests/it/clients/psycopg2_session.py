@@ -77,7 +77,6 @@ for name, sql in [
     ("syntax", "selec 1"),
     ("no table", "select * from nothing_here"),
     ("no column", "select nothing_here from p2"),
-    ("no function", "select nothing_here(1)"),
     ("zero", "select 1/0"),
     ("bad integer", "select 'x'::integer"),
     ("out of range", "select 3000000000::integer"),
@@ -125,6 +124,33 @@ c.commit()
 check("held", lambda: held.fetchmany(2))
 held.close()
 c.commit()
+
+# Every direction of FETCH and MOVE, from wherever the last one left the cursor.
+DIRECTIONS = (
+    "fetch next", "fetch 3", "fetch prior", "fetch prior", "fetch prior", "fetch prior", "fetch prior", "fetch forward 2",
+    "fetch relative 0", "fetch relative 3", "fetch relative -2", "fetch absolute 7", "fetch absolute 0", "fetch next", "fetch absolute -1",
+    "fetch next", "fetch prior", "fetch absolute -4", "fetch backward 2", "fetch backward all", "fetch forward 0", "fetch all", "fetch all",
+    "fetch backward 3", "fetch first", "fetch last", "fetch forward 0", "move absolute 4", "move 2", "fetch 1", "move backward 3", "fetch next",
+    "move last", "fetch next", "move backward all", "fetch next", "fetch -1", "move relative 4", "fetch 0", "fetch absolute 20", "fetch prior",
+    "move all", "move all", "fetch backward 100", "fetch absolute -20", "fetch next", "move first", "fetch next",
+)
+
+
+def went(statement):
+    cur.execute(statement + " from d")
+    return cur.statusmessage, [row[0] for row in cur.fetchall()] if cur.description else None
+
+
+check("declare", lambda: status("declare d scroll cursor for select g from generate_series(1, 10) g order by g"))
+for direction in DIRECTIONS:
+    check(direction, lambda: went(direction))
+c.rollback()
+for last in ("fetch prior", "fetch absolute 2", "fetch relative 0", "move first", "fetch last"):
+    check("declare", lambda: status("declare d no scroll cursor for select g from generate_series(1, 10) g order by g"))
+    for direction in ("fetch absolute 2", "fetch 2", "move 1", "fetch relative 2", "move absolute 8"):
+        check(direction, lambda: went(direction))
+    check("no scroll " + last, lambda: went(last))
+    c.rollback()
 
 # COPY in every direction.
 text = io.StringIO("1000\ta\\tb\n1001\t\\N\n1002\tüñ\\\\x\n")

@@ -30,13 +30,13 @@ def status(text, args=None, **how):
 check("create", lambda: status(
     "create table p3 (id bigint primary key, i integer, s smallint, n numeric(12,3), f double precision, r real, b boolean,"
     " t text, v varchar(20), d date, ts timestamp, tz timestamptz, iv interval, u uuid, j jsonb, by bytea,"
-    " ia integer[], ta text[], na numeric[], tza timestamptz[], tm time)"))
+    " ia integer[], ta text[], tza timestamptz[], tm time)"))
 UTC = datetime.timezone.utc
 VALUES = (
     1, 2, 3, decimal.Decimal("12345.678"), 1.5, 0.25, True, "tëxt", "vc", datetime.date(2024, 2, 29),
     datetime.datetime(2024, 2, 29, 12, 30, 15, 123456), datetime.datetime(2024, 2, 29, 12, 30, 15, 5000, tzinfo=UTC),
     datetime.timedelta(days=3, hours=4, microseconds=7), uuid.UUID(int=7), Jsonb({"a": [1, None, "x"]}), b"\x00\xff",
-    [1, None, 3], ["a", None, 'q"u,o{t}e', "NULL"], [decimal.Decimal("1.5"), None],
+    [1, None, 3], ["a", None, 'q"u,o{t}e', "NULL"],
     [datetime.datetime(2024, 1, 1, tzinfo=UTC)], datetime.time(23, 59, 59, 999999))
 HOLES = ",".join(["%s"] * len(VALUES))
 BINARY_HOLES = ",".join(["%b"] * len(VALUES))
@@ -50,10 +50,10 @@ check("types", lambda: [(d.name, d.type_code, d.internal_size, d.precision, d.sc
 c.commit()
 c.autocommit = True
 for kind, value in [
-    ("int2", 1), ("int4", 70000), ("int8", 5_000_000_000), ("numeric", 10**18), ("decimal", decimal.Decimal("-0.0001")),
-    ("nan", decimal.Decimal("NaN")), ("float", 1e300), ("bool", False), ("text", "x'y"), ("bytes", b"\x01\x00"),
+    ("int2", 1), ("int4", 70000), ("int8", 5_000_000_000), ("numeric", 10**18), ("decimal", decimal.Decimal("-0.123456789")),
+    ("float", 1e300), ("bool", False), ("text", "x'y"), ("bytes", b"\x01\x00"),
     ("date", datetime.date(1, 1, 1)), ("time", datetime.time(1, 2, 3)), ("ts", datetime.datetime(1999, 12, 31)),
-    ("interval", datetime.timedelta(days=-1, seconds=5)), ("uuid", uuid.UUID(int=1)), ("list", [1, 2]), ("lists", [[1, 2], [3, 4]]),
+    ("interval", datetime.timedelta(days=-1, seconds=5)), ("uuid", uuid.UUID(int=1)), ("list", [1, 2]),
     ("texts", ["a", "b"]), ("empty", []), ("none", None),
 ]:
     for hole in ("%s", "%t", "%b"):
@@ -68,7 +68,6 @@ check("interval arithmetic", lambda: rows("select %s + %s", (VALUES[10], datetim
 check("infinity", lambda: rows("select 'infinity'::float8, '-infinity'::float4, 'NaN'::float8", binary=True))
 check("json", lambda: rows("select j -> 'a' -> 2, j ->> 'a' from p3 where id = 1", binary=True))
 check("prepared", lambda: [rows("select %s::bigint + 1", (n,), prepare=True) for n in range(7)][-1])
-check("prepared statements", lambda: rows("select count(*) from pg_prepared_statements where statement like '%%bigint + 1%%'"))
 check("several", lambda: [cur.fetchall() for cur in c.execute("select 1; select 2, 3").results()])
 check("many", lambda: (lambda cur: (cur.executemany("insert into p3 (id, i) values (%s, %s) returning id", [(n, n) for n in range(10, 14)], returning=True),
                                     [r.fetchone() for r in cur.results()]))(c.cursor()))
