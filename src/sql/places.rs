@@ -132,7 +132,7 @@ mod tests {
                 "42P01",
                 "relation \"b\" does not exist",
                 "SELECT 'b', a FROM b",
-                Some(18),
+                Some(20),
             ),
             (
                 "42703",
