@@ -86,13 +86,15 @@ impl DatabaseParts {
             let has_users = move || catalog.snapshot().access().requires_authentication();
             PathRule::new(options.allowed_paths.clone(), Arc::new(has_users))
         };
+        let backends = Backends::new(clock.clone());
+        history.tell_events_to(&backends);
         let parts = Arc::new(Self {
             paths,
             catalog,
             history,
             log,
             tables,
-            backends: Backends::new(clock.clone()),
+            backends,
             started_at_us: clock.now_us(),
             runtime: query_runtime(dir, (limit * QUERY_SHARE) as usize)?,
             query_threads: QueryThreads::start()?,

@@ -44,6 +44,7 @@ struct ErrorBody {
     hint: Option<String>,
     position: Option<usize>,
     subject: Option<Subject>,
+    routine: Option<&'static str>,
 }
 
 /// What of a relation an error is about, for drivers that tell errors apart by it.
@@ -103,6 +104,7 @@ impl Error {
             hint: None,
             position: None,
             subject: None,
+            routine: None,
         }))
     }
 
@@ -212,6 +214,18 @@ impl Error {
     /// What of a relation it is about, if that is known.
     pub fn subject(&self) -> Option<&Subject> {
         self.0.subject.as_ref()
+    }
+
+    /// The routine of PostgreSQL's that tells this error; drivers know few errors by it only.
+    #[must_use]
+    pub fn routine(mut self, name: &'static str) -> Self {
+        self.0.routine = Some(name);
+        self
+    }
+
+    /// See [`Self::routine`].
+    pub fn routine_name(&self) -> Option<&'static str> {
+        self.0.routine
     }
 
     /// 1-based character position in the statement, if known.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::response::{
-    CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery,
-    TransactionStatus as WireStatus,
+    CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, NotificationResponse,
+    ReadyForQuery, TransactionStatus as WireStatus,
 };
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,11 +23,13 @@ use super::frontend::FrontendMessage;
 use super::port::SessionPort;
 use super::rows::RowSource;
 use super::startup::Startup;
-use super::wire::{Failure, Wire, WireResult, shielded};
+use super::wire::{Failure, Patience, Wire, WireResult, shielded};
 use crate::catalog::pg_catalog::backends::BackendState;
-use crate::error::Error;
+use crate::catalog::pg_catalog::notifications::Notification;
+use crate::error::{Error, ErrorKind, sqlstate};
 use crate::session::{StatementResult, TransactionStatus};
 use crate::sql::masking::shown;
+use crate::sql::places::located;
 use crate::sql::statement::Statement;
 use crate::values::{Format, OutputSettings};
 
@@ -101,7 +103,7 @@ where
 
     async fn serve(&mut self) -> Failure {
         loop {
-            let message = match self.wire.next(self.idle_deadline()).await {
+            let message = match self.next_message().await {
                 Ok(message) => message,
                 Err(Failure::Statement(error)) => {
                     if let Err(end) = self.refuse_message(error) {
@@ -127,6 +129,37 @@ where
         }
     }
 
+    /// The client's next message. Notifications go out meanwhile, as they come, where no transaction
+    /// is open.
+    async fn next_message(&mut self) -> WireResult<FrontendMessage> {
+        let patience = self.patience();
+        let is_idle = self.session.transaction_status() == TransactionStatus::Idle
+            && !self.implicit_open
+            && !self.skip_to_sync;
+        let backend = self.session.backend().clone();
+        loop {
+            tokio::select! {
+                biased;
+                message = self.wire.next(patience.as_ref()) => return message,
+                () = backend.mailbox().arrived(), if is_idle => self.send_notifications()?,
+            }
+        }
+    }
+
+    fn send_notifications(&mut self) -> WireResult<()> {
+        let waiting = self.session.backend().mailbox().take();
+        for notification in waiting.map_err(Failure::Fatal)? {
+            let Notification {
+                pid,
+                channel,
+                payload,
+            } = notification.as_ref().clone();
+            let message = NotificationResponse::new(pid, channel, payload);
+            self.wire.put(Message::NotificationResponse(message))?;
+        }
+        Ok(())
+    }
+
     async fn handle(&mut self, message: FrontendMessage) -> WireResult<()> {
         if self.skip_to_sync && !matches!(message, FrontendMessage::Sync) {
             return Ok(());
@@ -138,7 +171,7 @@ where
                 sql,
                 type_oids,
             } => self.prepare(name, sql, type_oids).await,
-            FrontendMessage::Bind(bind) => self.bind(bind),
+            FrontendMessage::Bind(bind) => self.bind(bind).await,
             FrontendMessage::Describe(target, name) => self.describe(target, &name),
             FrontendMessage::Execute { portal, row_limit } => {
                 self.execute_portal(&portal, row_limit).await
@@ -157,7 +190,7 @@ where
             | FrontendMessage::CopyDone
             | FrontendMessage::CopyFail(_) => Ok(()),
             FrontendMessage::Password(_) => Err(Failure::Fatal(Error::new(
-                crate::error::sqlstate::PROTOCOL_VIOLATION,
+                sqlstate::PROTOCOL_VIOLATION,
                 "unexpected password message",
             ))),
             FrontendMessage::Terminate => Err(Failure::Gone),
@@ -219,7 +252,7 @@ where
             Ok(()) => {}
             Err(Failure::Statement(error)) => {
                 self.session.fail_transaction();
-                self.put_error("ERROR", &error)?;
+                self.put_error("ERROR", &located(error, sql))?;
             }
             Err(end) => return Err(end),
         }
@@ -261,6 +294,9 @@ where
     async fn run_statement(&mut self, statement: &Statement) -> WireResult<()> {
         if self.drops_prepared(statement) {
             return self.complete("DEALLOCATE".to_owned());
+        }
+        if self.concerns_portal(statement) {
+            return self.run_on_portal(statement).await;
         }
         self.run_described(statement, true).await
     }
@@ -368,6 +404,8 @@ where
         };
         if status == WireStatus::Idle {
             self.portals.clear();
+            self.session.rows_were_read();
+            self.send_notifications()?;
         }
         self.session.backend().became_idle(state);
         self.wire
@@ -388,12 +426,25 @@ where
             .set_deadline(timeout.map(|timeout| Instant::now() + timeout));
     }
 
-    fn idle_deadline(&self) -> Option<Instant> {
-        if self.session.transaction_status() == TransactionStatus::Idle {
-            return None;
-        }
-        let timeout = self.duration_parameter("idle_in_transaction_session_timeout")?;
-        Some(Instant::now() + timeout)
+    /// How long the session may wait for its client, and what ends it then.
+    fn patience(&self) -> Option<Patience> {
+        let (parameter, sqlstate, told) = match self.session.transaction_status() {
+            TransactionStatus::Idle => (
+                "idle_session_timeout",
+                sqlstate::IDLE_SESSION_TIMEOUT,
+                "terminating connection due to idle-session timeout",
+            ),
+            TransactionStatus::Open | TransactionStatus::Failed => (
+                "idle_in_transaction_session_timeout",
+                sqlstate::IDLE_IN_TRANSACTION_TIMEOUT,
+                "terminating connection due to idle-in-transaction timeout",
+            ),
+        };
+        let timeout = self.duration_parameter(parameter)?;
+        Some(Patience {
+            until: Instant::now() + timeout,
+            error: Error::with_kind(ErrorKind::Cancelled, sqlstate, told),
+        })
     }
 
     /// A duration parameter; `None`: no limit.
@@ -428,6 +479,7 @@ fn error_message(severity: &'static str, error: &Error) -> Message {
     fields.extend(error.detail_text().map(|text| (b'D', text.to_owned())));
     fields.extend(error.hint_text().map(|text| (b'H', text.to_owned())));
     fields.extend(error.position_value().map(|at| (b'P', at.to_string())));
+    fields.extend(error.routine_name().map(|name| (b'R', name.to_owned())));
     if let Some(subject) = error.subject() {
         fields.push((b's', "public".to_owned()));
         fields.push((b't', subject.table.clone()));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast;
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::data::{NoData, ParameterDescription};
@@ -22,11 +22,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::connection::Connection;
 use super::frontend::{Bind, Target};
 use super::port::SessionPort;
-use super::rows::{RowSource, row_description};
+use super::rows::{RowSource, check_types, row_description};
 use super::wire::WireResult;
 use crate::error::{Error, Result, sqlstate};
 use crate::session::{Parameter, StatementResult, TransactionStatus, placeholder};
-use crate::sql::statement::Statement;
+use crate::sql::places::located;
+use crate::sql::statement::{Direction, Statement};
 use crate::types::SqlType;
 use crate::values::types::WireType;
 use crate::values::{Format, decode_parameter};
@@ -41,6 +42,10 @@ pub(super) struct Prepared {
     parameter_types: Vec<SqlType>,
     columns: Option<SchemaRef>,
     column_types: Vec<WireType>,
+    /// What the client declared, to plan it anew.
+    declared: Vec<Option<SqlType>>,
+    /// Of the definitions that it was planned with.
+    version: u64,
 }
 
 /// A statement with its parameters, and where its rows stand.
@@ -79,6 +84,7 @@ where
             .into());
         }
         self.statement_starts(&sql);
+        let version = self.session.definitions_version();
         let mut parsed = self
             .wire
             .guard(async { self.session.parse(&sql) })
@@ -101,7 +107,8 @@ where
                 let description = self
                     .wire
                     .guard(self.session.describe(statement, &declared))
-                    .await??;
+                    .await?
+                    .map_err(|error| located(error, &sql))?;
                 (description.parameters, description.columns)
             }
         };
@@ -120,15 +127,18 @@ where
                 None => Vec::new(),
             },
             columns,
+            declared,
+            version,
         };
         self.statements.insert(name, Arc::new(prepared));
         self.wire.put(Message::ParseComplete(ParseComplete::new()))
     }
 
-    pub(super) fn bind(&mut self, bind: Bind) -> WireResult<()> {
+    pub(super) async fn bind(&mut self, bind: Bind) -> WireResult<()> {
         let prepared = self.prepared(&bind.statement)?.clone();
         if let Some(statement) = &prepared.statement {
             self.refuse_in_failed_transaction(statement)?;
+            self.revalidate(&prepared, statement).await?;
         }
         if bind.portal.is_empty() {
             self.portals.remove("");
@@ -154,6 +164,88 @@ where
         };
         self.portals.insert(bind.portal, portal);
         self.wire.put(Message::BindComplete(BindComplete::new()))
+    }
+
+    /// Before a statement does anything, it must still give what its client was told it would.
+    async fn revalidate(&mut self, prepared: &Prepared, statement: &Statement) -> WireResult<()> {
+        let Some(told) = &prepared.columns else {
+            return Ok(());
+        };
+        if self.session.definitions_version() == prepared.version {
+            return Ok(());
+        }
+        let description = self
+            .wire
+            .guard(self.session.describe(statement, &prepared.declared))
+            .await??;
+        let now = description
+            .columns
+            .unwrap_or_else(|| Arc::new(Schema::empty()));
+        let names = |schema: &SchemaRef| -> Vec<String> {
+            schema.fields().iter().map(|f| f.name().clone()).collect()
+        };
+        if names(told) != names(&now) {
+            check_types(&[], &prepared.column_types)?;
+        }
+        Ok(check_types(
+            &WireType::of_schema(&now)?,
+            &prepared.column_types,
+        )?)
+    }
+
+    /// FETCH, MOVE and CLOSE know the portals of the protocol too.
+    pub fn concerns_portal(&self, statement: &Statement) -> bool {
+        let (Statement::Fetch { name, .. }
+        | Statement::Move { name, .. }
+        | Statement::CloseCursor(Some(name))) = statement
+        else {
+            return false;
+        };
+        self.portals.contains_key(name)
+    }
+
+    /// FETCH, MOVE or CLOSE of a portal of the protocol; it reads forward.
+    pub async fn run_on_portal(&mut self, statement: &Statement) -> WireResult<()> {
+        let (Statement::Fetch { name, direction } | Statement::Move { name, direction }) =
+            statement
+        else {
+            if let Statement::CloseCursor(Some(name)) = statement {
+                self.portals.remove(name);
+            }
+            return self.complete("CLOSE CURSOR".to_owned());
+        };
+        let Direction::Forward(limit) = *direction else {
+            return Err(Error::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "cursor can only scan forward",
+            )
+            .into());
+        };
+        let Some(mut portal) = self.portals.remove(name) else {
+            return Err(no_portal(name).into());
+        };
+        if matches!(portal.progress, Progress::Bound) {
+            self.start_portal(&mut portal).await?;
+        }
+        let Progress::Rows(source) = &mut portal.progress else {
+            return Err(not_runnable(name).into());
+        };
+        let tag = if matches!(statement, Statement::Move { .. }) {
+            format!("MOVE {}", source.skip(&mut self.wire, limit).await?)
+        } else {
+            self.wire.put(source.description(&[]))?;
+            let settings = self.output_settings();
+            let source = match &mut portal.progress {
+                Progress::Rows(source) => source,
+                Progress::Bound | Progress::Done => return Err(not_runnable(name).into()),
+            };
+            let sent = source
+                .send(&mut self.wire, &[Format::Text], &settings, limit)
+                .await?;
+            format!("FETCH {}", sent.rows)
+        };
+        self.portals.insert(name.clone(), portal);
+        self.complete(tag)
     }
 
     pub(super) fn describe(&mut self, target: Target, name: &str) -> WireResult<()> {
@@ -184,61 +276,17 @@ where
         let Some(mut portal) = self.portals.remove(name) else {
             return self.execute_cursor(name, row_limit).await;
         };
-        let Some(statement) = &portal.prepared.statement else {
+        if portal.prepared.statement.is_none() {
             self.portals.insert(name.to_owned(), portal);
             return self
                 .wire
                 .put(Message::EmptyQueryResponse(EmptyQueryResponse::new()));
-        };
+        }
         self.statement_starts(&portal.prepared.text);
         match portal.progress {
-            Progress::Done => {
-                return Err(Error::new(
-                    sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    format!("portal \"{name}\" cannot be run"),
-                )
-                .into());
-            }
+            Progress::Done => return Err(not_runnable(name).into()),
             Progress::Rows(_) => {}
-            Progress::Bound => {
-                if self.drops_prepared(statement) {
-                    return self.complete("DEALLOCATE".to_owned());
-                }
-                self.open_implicit(statement);
-                self.session.announce(&portal.prepared.text);
-                let result = self
-                    .wire
-                    .guard(self.session.execute(statement, &portal.parameters))
-                    .await??;
-                portal.progress = match result {
-                    StatementResult::Rows {
-                        schema,
-                        stream,
-                        tag,
-                        tag_has_count,
-                    } => {
-                        let source = RowSource::new(schema, stream, tag, tag_has_count)?;
-                        source.check_types(&portal.prepared.column_types)?;
-                        Progress::Rows(source)
-                    }
-                    StatementResult::Command { tag } => {
-                        self.complete(tag)?;
-                        Progress::Done
-                    }
-                    StatementResult::CopyIn(copy) => {
-                        self.copy_in(copy).await?;
-                        Progress::Done
-                    }
-                    StatementResult::CopyOut {
-                        statement,
-                        schema,
-                        stream,
-                    } => {
-                        self.copy_out(&statement, schema, stream).await?;
-                        Progress::Done
-                    }
-                };
-            }
+            Progress::Bound => self.start_portal(&mut portal).await?,
         }
         if let Progress::Rows(source) = &mut portal.progress {
             let settings = self.output_settings();
@@ -259,6 +307,47 @@ where
         Ok(())
     }
 
+    /// Begins the portal's statement; one without rows runs to its end.
+    async fn start_portal(&mut self, portal: &mut Portal) -> WireResult<()> {
+        let prepared = portal.prepared.clone();
+        let Some(statement) = &prepared.statement else {
+            return Ok(());
+        };
+        portal.progress = Progress::Done;
+        if self.drops_prepared(statement) {
+            return self.complete("DEALLOCATE".to_owned());
+        }
+        self.open_implicit(statement);
+        self.session.announce(&prepared.text);
+        if self.concerns_portal(statement) && !matches!(statement, Statement::Fetch { .. }) {
+            return Box::pin(self.run_on_portal(statement)).await;
+        }
+        let result = self
+            .wire
+            .guard(self.session.execute(statement, &portal.parameters))
+            .await??;
+        match result {
+            StatementResult::Rows {
+                schema,
+                stream,
+                tag,
+                tag_has_count,
+            } => {
+                let source = RowSource::new(schema, stream, tag, tag_has_count)?;
+                source.check_types(&prepared.column_types)?;
+                portal.progress = Progress::Rows(source);
+                Ok(())
+            }
+            StatementResult::Command { tag } => self.complete(tag),
+            StatementResult::CopyIn(copy) => self.copy_in(copy).await,
+            StatementResult::CopyOut {
+                statement,
+                schema,
+                stream,
+            } => self.copy_out(&statement, schema, stream).await,
+        }
+    }
+
     /// Execute of a cursor that DECLARE opened: as FETCH.
     async fn execute_cursor(&mut self, name: &str, row_limit: usize) -> WireResult<()> {
         if self.session.cursor_columns(name).is_none() {
@@ -266,7 +355,7 @@ where
         }
         let fetch = Statement::Fetch {
             name: name.to_owned(),
-            count: (row_limit > 0).then_some(row_limit as u64),
+            direction: Direction::Forward((row_limit > 0).then_some(row_limit as u64)),
         };
         self.statement_starts("FETCH");
         self.run_described(&fetch, false).await
@@ -297,7 +386,7 @@ where
     }
 
     fn open_implicit(&mut self, statement: &Statement) {
-        let opens_block = matches!(statement, Statement::Begin { .. });
+        let opens_block = matches!(statement, Statement::Begin(_));
         if !self.implicit_open
             && !opens_block
             && self.session.transaction_status() == TransactionStatus::Idle
@@ -329,6 +418,13 @@ fn no_portal(name: &str) -> Error {
     Error::new(
         sqlstate::INVALID_CURSOR_NAME,
         format!("portal \"{name}\" does not exist"),
+    )
+}
+
+fn not_runnable(name: &str) -> Error {
+    Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("portal \"{name}\" cannot be run"),
     )
 }
 

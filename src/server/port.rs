@@ -31,11 +31,13 @@ pub(super) trait SessionPort: Send {
         parameters: &[Parameter],
     ) -> impl Future<Output = Result<StatementResult>> + Send;
     fn announce(&mut self, text: &str);
+    fn definitions_version(&self) -> u64;
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef>;
     fn close_portal(&mut self, cursor: &str);
     fn begin_implicit(&mut self);
     fn end_implicit(&mut self, failed: bool) -> impl Future<Output = Result<()>> + Send;
     fn fail_transaction(&mut self);
+    fn rows_were_read(&mut self);
     fn transaction_status(&self) -> TransactionStatus;
     fn take_notices(&mut self) -> Vec<Notice>;
     fn take_parameter_changes(&mut self) -> Vec<(String, String)>;
@@ -69,6 +71,10 @@ impl SessionPort for Session {
         Session::announce(self, text);
     }
 
+    fn definitions_version(&self) -> u64 {
+        Session::definitions_version(self)
+    }
+
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {
         Session::cursor_columns(self, name)
     }
@@ -87,6 +93,10 @@ impl SessionPort for Session {
 
     fn fail_transaction(&mut self) {
         Session::fail_transaction(self);
+    }
+
+    fn rows_were_read(&mut self) {
+        Session::rows_were_read(self);
     }
 
     fn transaction_status(&self) -> TransactionStatus {

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::wire::{FLUSH_BYTES, Wire, WireResult};
 use crate::error::{Error, Result, sqlstate};
+use crate::session::origins;
 use crate::values::types::WireType;
 use crate::values::{Format, OutputSettings, RowEncoder};
 
@@ -77,20 +78,28 @@ impl RowSource {
 
     /// Refuses rows of other types than Describe told.
     pub fn check_types(&self, described: &[WireType]) -> Result<()> {
-        let same = self.types.len() == described.len()
-            && self
-                .types
-                .iter()
-                .zip(described)
-                .all(|(a, b)| a.oid == b.oid);
-        match same {
-            true => Ok(()),
-            false => Err(Error::new(
-                sqlstate::FEATURE_NOT_SUPPORTED,
-                "cached plan must not change result type",
-            )
-            .hint("Prepare the statement again.")),
+        check_types(&self.types, described)
+    }
+
+    /// Passes rows over, at most `limit`; how many there were.
+    pub async fn skip<R, W>(&mut self, wire: &mut Wire<R, W>, limit: Option<u64>) -> WireResult<u64>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut rows = 0;
+        while limit != Some(rows) {
+            let Some((batch, start)) = self.next_rows(wire).await? else {
+                break;
+            };
+            let left = (batch.num_rows() - start) as u64;
+            let take = limit.map_or(left, |limit| left.min(limit - rows));
+            rows += take;
+            if take < left {
+                self.pending = Some((batch, start + take as usize));
+            }
         }
+        Ok(rows)
     }
 
     /// Sends rows until the end or the limit.
@@ -169,6 +178,22 @@ impl RowSource {
     }
 }
 
+/// Refuses columns of other types than a client was told. Drivers know the error by its routine,
+/// and prepare again.
+pub(super) fn check_types(types: &[WireType], described: &[WireType]) -> Result<()> {
+    let same =
+        types.len() == described.len() && types.iter().zip(described).all(|(a, b)| a.oid == b.oid);
+    match same {
+        true => Ok(()),
+        false => Err(Error::new(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            "cached plan must not change result type",
+        )
+        .routine("RevalidateCachedQuery")
+        .hint("Prepare the statement again.")),
+    }
+}
+
 /// RowDescription of a schema; `formats` as in Bind (none: text).
 pub(super) fn row_description(
     schema: &SchemaRef,
@@ -182,10 +207,11 @@ pub(super) fn row_description(
         .enumerate()
         .map(|(i, (field, wire_type))| {
             let format = formats.get(i).or(formats.first()).copied();
+            let (relation, column) = origins::of(field);
             FieldDescription::new(
                 field.name().replace('\0', ""),
-                0,
-                0,
+                relation,
+                column,
                 wire_type.oid,
                 wire_type.size,
                 wire_type.modifier,

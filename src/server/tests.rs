@@ -77,6 +77,12 @@ impl CopyWriter for Collected {
 impl SessionPort for Script {
     fn announce(&mut self, _: &str) {}
 
+    fn rows_were_read(&mut self) {}
+
+    fn definitions_version(&self) -> u64 {
+        0
+    }
+
     fn parse(&self, sql: &str) -> Result<Vec<(Statement, String)>> {
         if sql.contains("syntax") {
             return Err(Error::new("42601", "syntax error"));

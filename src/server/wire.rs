@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result, sqlstate};
 
 /// Largest message taken from a client.
 const MESSAGE_MAX_BYTES: usize = 256 << 20;
+/// Largest statement: while it is read, planned and run, there are many copies of its text.
+const STATEMENT_MAX_BYTES: usize = 64 << 20;
 /// Bytes read ahead of the statement that runs.
 const READ_AHEAD_MAX_BYTES: usize = 1 << 20;
 /// Output is written when this much is buffered.
@@ -45,6 +47,13 @@ impl From<Error> for Failure {
 
 /// Result of work on a connection.
 pub(super) type WireResult<T> = std::result::Result<T, Failure>;
+
+/// Until when a session waits for its client, and what ends it then.
+#[derive(Debug)]
+pub(super) struct Patience {
+    pub until: Instant,
+    pub error: Error,
+}
 
 /// Both directions of a connection.
 pub(super) struct Wire<R, W> {
@@ -211,8 +220,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
         }
     }
 
-    /// The next message between statements; `idle_deadline` ends the session.
-    pub async fn next(&mut self, idle_deadline: Option<Instant>) -> WireResult<FrontendMessage> {
+    /// The next message between statements; the end of `patience` ends the session. Dropped while it
+    /// waits, it loses nothing.
+    pub async fn next(&mut self, patience: Option<&Patience>) -> WireResult<FrontendMessage> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
@@ -227,13 +237,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
                 more = read_ahead(&mut self.reader, &mut self.input) => {
                     self.end_of_input = !more;
                 }
-                () = until(idle_deadline) => {
-                    return Err(Failure::Fatal(Error::with_kind(
-                        ErrorKind::Cancelled,
-                        "25P03",
-                        "terminating connection due to idle-in-transaction timeout",
-                    )));
-                }
+                error = out_of_patience(patience) => return Err(Failure::Fatal(error)),
             }
         }
     }
@@ -259,6 +263,15 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Wire<R, W> {
             return Ok(None);
         }
         let length = usize::try_from((&self.input[1..5]).get_i32()).unwrap_or(0);
+        if matches!(self.input[0], b'Q' | b'P') && length > STATEMENT_MAX_BYTES {
+            return Err(Failure::Fatal(
+                Error::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "statement is too long")
+                    .detail(format!(
+                        "It has {length} bytes; {STATEMENT_MAX_BYTES} are taken."
+                    ))
+                    .hint("Send large values as parameters, and many rows with COPY."),
+            ));
+        }
         match (4..=MESSAGE_MAX_BYTES).contains(&length) {
             true => Ok(Some(length)),
             // Nothing after a wrong length can be trusted to be a message.
@@ -325,6 +338,16 @@ pub(super) async fn shielded<T>(work: impl Future<Output = Result<T>>) -> Result
 async fn read_ahead<R: AsyncRead + Unpin>(reader: &mut R, input: &mut BytesMut) -> bool {
     input.reserve(8 << 10);
     matches!(reader.read_buf(input).await, Ok(count) if count > 0)
+}
+
+async fn out_of_patience(patience: Option<&Patience>) -> Error {
+    match patience {
+        Some(patience) => {
+            sleep_until(patience.until).await;
+            patience.error.clone()
+        }
+        None => std::future::pending().await,
+    }
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -2,6 +2,7 @@
 //! database's shared memory pool.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
@@ -18,6 +19,7 @@ use crate::catalog::access::{Access, Subject};
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::function::FunctionDefinition;
 use crate::catalog::pg_catalog::backends::Backend;
+use crate::catalog::pg_catalog::notifications::Outbox;
 use crate::catalog::pg_catalog::{self, ObjectModel, Parameter, Parameters, SessionFacts};
 use crate::catalog::system_tables;
 use crate::database::DatabaseParts;
@@ -67,12 +69,14 @@ pub(super) fn client_context(
     settings: &Settings,
     backend: &Arc<Backend>,
     identity: &Arc<Identity>,
+    outbox: &Outbox,
 ) -> SessionContext {
     let context = bare_context(parts, scope, rows);
     let facts = SessionFacts {
         user: identity.name().to_owned(),
         backend: backend.clone(),
         backends: parts.backends.clone(),
+        outbox: outbox.clone(),
         parameters: Arc::new(SessionParameters {
             settings: settings.clone(),
             scope: scope.clone(),
@@ -154,5 +158,9 @@ impl Parameters for SessionParameters {
 
     fn all(&self) -> Vec<Parameter> {
         self.settings.all()
+    }
+
+    fn duration(&self, name: &str) -> Option<Duration> {
+        self.settings.duration(name)
     }
 }

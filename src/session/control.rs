@@ -2,15 +2,16 @@
 
 use super::block::{Begin, End};
 use super::rowset::done;
+use super::settings::ISOLATION_LEVELS;
 use super::{Session, StatementResult};
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::statement::Statement;
+use crate::sql::statement::{Statement, TransactionModes};
 
 /// Statements that are taken in a failed block too, and never start a transaction by themselves.
 pub(super) fn is_transaction_control(statement: &Statement) -> bool {
     matches!(
         statement,
-        Statement::Begin { .. }
+        Statement::Begin(_)
             | Statement::Commit { .. }
             | Statement::Rollback { .. }
             | Statement::Savepoint(_)
@@ -25,7 +26,7 @@ impl Session {
         statement: &Statement,
     ) -> Result<StatementResult> {
         match statement {
-            Statement::Begin { read_only } => self.begin(*read_only),
+            Statement::Begin(modes) => self.begin(*modes),
             Statement::Commit { chain } => {
                 let chained = self.chained(*chain)?;
                 let result = self.commit().await?;
@@ -60,15 +61,17 @@ impl Session {
         }
     }
 
-    fn begin(&mut self, read_only: bool) -> Result<StatementResult> {
+    fn begin(&mut self, mut modes: TransactionModes) -> Result<StatementResult> {
         self.block.check_usable()?;
-        let read_only = read_only || self.settings.is_on("default_transaction_read_only");
+        if modes.read_only.is_none() && self.settings.is_on("default_transaction_read_only") {
+            modes.read_only = Some(true);
+        }
         match self.block.begin() {
             Begin::Start => {
                 self.begin_work();
-                self.tell_read_only(read_only)?;
+                self.tell_modes(modes, "transaction_", true)?;
             }
-            Begin::Adopt => self.tell_read_only(read_only)?,
+            Begin::Adopt => self.tell_modes(modes, "transaction_", true)?,
             Begin::AlreadyOpen => self.warn(
                 sqlstate::ACTIVE_TRANSACTION,
                 "there is already a transaction in progress",
@@ -77,11 +80,37 @@ impl Session {
         Ok(done("BEGIN"))
     }
 
-    /// `SHOW transaction_read_only` says it, until the transaction ends.
-    fn tell_read_only(&self, read_only: bool) -> Result<()> {
-        if read_only {
-            self.settings
-                .set("transaction_read_only", Some("on"), true)?;
+    /// `SET TRANSACTION` and `SET SESSION CHARACTERISTICS`.
+    pub(super) fn set_transaction(
+        &mut self,
+        modes: TransactionModes,
+        is_session: bool,
+    ) -> Result<StatementResult> {
+        if is_session {
+            self.tell_modes(modes, "default_transaction_", false)?;
+        } else if self.block.is_explicit() {
+            self.tell_modes(modes, "transaction_", true)?;
+        } else {
+            self.warn(
+                sqlstate::NO_ACTIVE_TRANSACTION,
+                "SET TRANSACTION can only be used in transaction blocks",
+            );
+        }
+        Ok(done("SET"))
+    }
+
+    /// The parameters say it: `SHOW transaction_read_only`, until the transaction ends.
+    fn tell_modes(&self, modes: TransactionModes, prefix: &str, is_local: bool) -> Result<()> {
+        let on = |is_on: bool| if is_on { "on" } else { "off" };
+        for (name, value) in [
+            ("isolation", modes.isolation),
+            ("read_only", modes.read_only.map(on)),
+            ("deferrable", modes.deferrable.map(on)),
+        ] {
+            if value.is_some() {
+                let name = format!("{prefix}{name}");
+                self.settings.set(&name, value, is_local)?;
+            }
         }
         Ok(())
     }
@@ -103,8 +132,8 @@ impl Session {
         }
     }
 
-    /// For `AND CHAIN`: whether the next transaction is read-only, as the present one is.
-    fn chained(&self, chain: bool) -> Result<Option<bool>> {
+    /// For `AND CHAIN`: the modes of the next transaction are those of the present one.
+    fn chained(&self, chain: bool) -> Result<Option<TransactionModes>> {
         if !chain {
             return Ok(None);
         }
@@ -114,12 +143,18 @@ impl Session {
                 "AND CHAIN can only be used in transaction blocks",
             ));
         }
-        Ok(Some(self.settings.is_on("transaction_read_only")))
+        let isolation = self.settings.get("transaction_isolation");
+        let mut levels = ISOLATION_LEVELS.iter().copied();
+        Ok(Some(TransactionModes {
+            isolation: levels.find(|level| isolation.as_deref() == Some(level)),
+            read_only: Some(self.settings.is_on("transaction_read_only")),
+            deferrable: Some(self.settings.is_on("transaction_deferrable")),
+        }))
     }
 
-    fn begin_chained(&mut self, read_only: Option<bool>) -> Result<()> {
-        match read_only {
-            Some(read_only) => self.begin(read_only).map(drop),
+    fn begin_chained(&mut self, modes: Option<TransactionModes>) -> Result<()> {
+        match modes {
+            Some(modes) => self.begin(modes).map(drop),
             None => Ok(()),
         }
     }

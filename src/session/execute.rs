@@ -3,6 +3,7 @@
 use super::access::identity::{ROLE, SESSION_AUTHORIZATION};
 use super::rowset::{done, text_rows};
 use super::{Parameter, Session, StatementResult};
+use crate::catalog::pg_catalog::notifications::ChannelAction;
 use crate::error::{Error, Result};
 use crate::sql::statement::{ObjectKind, Statement};
 
@@ -54,8 +55,8 @@ impl Session {
             Statement::Copy(copy) => self.copy(copy).await,
             Statement::Explain(explained) => self.explain(explained, parameters).await,
             Statement::Subscribe(subscribe) => self.subscribe(subscribe).await,
-            Statement::DeclareCursor { name, query, hold } => {
-                Box::pin(self.declare_cursor(name, query, *hold, parameters)).await
+            Statement::DeclareCursor { .. } => {
+                Box::pin(self.declare_cursor(statement, parameters)).await
             }
             Statement::Execute { name, arguments } => {
                 Box::pin(self.execute_prepared(name, arguments)).await
@@ -179,10 +180,25 @@ impl Session {
             }
             Statement::Prepare { name, statement } => self.prepare(name, statement),
             Statement::Deallocate(name) => self.deallocate(name.as_deref()),
-            Statement::Fetch { name, count } => self.fetch(name, *count).await,
-            Statement::Move { name, count } => self.move_cursor(name, *count).await,
+            Statement::Fetch { name, direction } => self.fetch(name, *direction).await,
+            Statement::Move { name, direction } => self.move_cursor(name, *direction).await,
             Statement::CloseCursor(name) => self.close_cursor(name.as_deref()),
             Statement::Discard => self.discard(),
+            Statement::SetTransaction { modes, is_session } => {
+                self.set_transaction(*modes, *is_session)
+            }
+            Statement::Listen(channel) => {
+                self.outbox.say(ChannelAction::Listen(channel.clone()));
+                Ok(done("LISTEN"))
+            }
+            Statement::Unlisten(channel) => {
+                self.outbox.say(ChannelAction::Unlisten(channel.clone()));
+                Ok(done("UNLISTEN"))
+            }
+            Statement::Notify { channel, payload } => {
+                self.outbox.notify(channel, payload)?;
+                Ok(done("NOTIFY"))
+            }
             Statement::NoOperation(tag) => Ok(done(*tag)),
             _ => Err(Error::internal("a statement without a place that runs it")),
         }
@@ -219,6 +235,9 @@ impl Session {
         self.prepared.clear();
         self.cursors.get_mut().clear();
         self.notices.clear();
+        self.backend.mailbox().unlisten(None);
+        let locks = self.parts.backends.advisory_locks();
+        locks.release_session(self.backend.pid());
     }
 }
 

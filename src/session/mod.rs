@@ -20,6 +20,7 @@ mod functions;
 mod letters;
 mod lookup;
 mod merged_joins;
+pub(crate) mod origins;
 mod parameters;
 mod planning;
 mod prepared;
@@ -33,6 +34,7 @@ mod schemas;
 mod scope;
 pub mod settings;
 mod show;
+mod siblings;
 mod subscribe;
 #[cfg(test)]
 mod tests;
@@ -61,6 +63,7 @@ use self::settings::Settings;
 use self::work::Work;
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::pg_catalog::backends::Backend;
+use crate::catalog::pg_catalog::notifications::Outbox;
 use crate::database::DatabaseParts;
 use crate::error::Result;
 use crate::sql::statement::{CopyStatement, Statement};
@@ -170,6 +173,8 @@ pub struct Session {
     /// The open transaction's changes; `None` between transactions.
     work: Option<Work>,
     rows: rows::SharedRows,
+    /// What the open transaction says to listeners.
+    outbox: Outbox,
     prepared: BTreeMap<String, Arc<Statement>>,
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
@@ -200,8 +205,10 @@ impl Session {
         }
         let backend = parts.backends.register(user);
         let rows = rows::SharedRows::new();
-        let context =
-            context::client_context(&parts, &scope, &rows, &settings, &backend, &identity);
+        let outbox = Outbox::default();
+        let context = context::client_context(
+            &parts, &scope, &rows, &settings, &backend, &identity, &outbox,
+        );
         let mut session = Self {
             parts,
             identity,
@@ -213,6 +220,7 @@ impl Session {
             block: Block::new(),
             work: None,
             rows,
+            outbox,
             prepared: BTreeMap::new(),
             cursors: Mutex::default(),
             notices: Vec::new(),
@@ -355,6 +363,18 @@ impl Session {
     pub fn fail_transaction(&mut self) {
         self.settle_interrupted();
         self.block.fail();
+        if self.work.is_none() {
+            self.outbox.truncate(0);
+        }
+    }
+
+    /// The rows of a statement outside a block have been read to their end: what its functions did
+    /// meanwhile (`pg_notify`, locks of the transaction) counts as of its commit.
+    pub fn rows_were_read(&mut self) {
+        if self.block.is_idle() && self.work.is_none() {
+            self.release_transaction_locks();
+            self.tell_listeners();
+        }
     }
 
     /// For ReadyForQuery.
@@ -391,6 +411,11 @@ impl Session {
     pub fn set_startup_parameter(&mut self, name: &str, value: &str) -> Result<()> {
         self.check_role_change(name, Some(value))?;
         self.settings.set_startup(name, value)
+    }
+
+    /// Grows with every definition that is committed; what was planned before may be of another form.
+    pub fn definitions_version(&self) -> u64 {
+        self.parts.catalog.snapshot().version()
     }
 
     /// Value of a parameter, such as `statement_timeout` or `TimeZone`.
@@ -450,6 +475,9 @@ impl Session {
         }
         if was_dropped | self.stream_failed.swap(false, Ordering::SeqCst) {
             self.block.fail();
+            if self.work.is_none() {
+                self.outbox.truncate(0);
+            }
         }
     }
 }

@@ -16,8 +16,8 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut, Visitor, VisitorMut};
 
-use super::functions;
 use super::planning::{analyzed, output_schema};
+use super::{functions, origins, siblings};
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
 
@@ -133,8 +133,16 @@ pub(super) async fn describe_query(
     let mut types = slots(&statement, declared)?;
     take_cast_types(&statement, &mut types);
     take_limit_types(&statement, &mut types);
+    siblings::take_plain_types(&statement, &mut types);
     let mut probe = statement.clone();
     let sets = set_parameters(&mut probe, &types);
+    // What stands beside a parameter tells its type; the rest is told by the statement as it is.
+    let mut beside = probe.clone();
+    if siblings::compare_siblings(&mut beside, &types)
+        && let Ok(typed) = Typed::plan(state, beside, &types).await
+    {
+        typed.infer(&mut types)?;
+    }
     let typed = probed(state, probe, &mut types).await?;
     typed.infer(&mut types)?;
     for index in &sets {
@@ -150,7 +158,8 @@ pub(super) async fn describe_query(
         true => typed.bind(&nulls)?,
         false => plan_with_values(state, statement, &nulls).await?,
     };
-    Ok((types, output_schema(&analyzed(state, plan)?)))
+    let columns = output_schema(&analyzed(state, plan.clone())?);
+    Ok((types, origins::marked(columns, &plan, state)))
 }
 
 /// A place for the type of each parameter that is declared or used, with the declared ones in it.

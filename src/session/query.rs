@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::dml::has_changes;
 use super::parameters::{Parameter, plan_with_values};
-use super::{Session, StatementResult, planning, rowset, threads};
+use super::{Session, StatementResult, origins, planning, rowset, threads};
 use crate::error::{Error, Result};
 
 /// Rows as they come.
@@ -26,8 +26,10 @@ pub(super) async fn start(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<(SchemaRef, RowStream)> {
+    let as_written = plan;
     let plan = planning::analyzed(state, plan.clone())?;
     let schema = planning::output_schema(&plan);
+    let schema = origins::marked(schema, as_written, state);
     let physical = threads::physical_plan(state, &plan).await?;
     let rows = threads::start_plan(state, physical)?;
     let wanted = schema.clone();

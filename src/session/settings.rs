@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub(crate) use self::known::ISOLATION_LEVELS;
 use self::known::{KNOWN, Known};
 use crate::catalog::pg_catalog::Parameter;
 use crate::error::{Error, Result, sqlstate};
@@ -61,15 +62,18 @@ impl Settings {
     /// A parameter's value; names fold as PostgreSQL's do. `None`: there is no such parameter.
     pub fn get(&self, name: &str) -> Option<String> {
         let key = canonical(name);
-        let state = self.state.lock();
-        state
-            .current
-            .local
-            .get(&key)
-            .or_else(|| state.current.values.get(&key))
-            .or_else(|| state.startup.get(&key))
-            .cloned()
-            .or_else(|| known(&key).map(|k| k.default.to_owned()))
+        let said = {
+            let state = self.state.lock();
+            let values = [&state.current.local, &state.current.values, &state.startup];
+            values.iter().find_map(|layer| layer.get(&key).cloned())
+        };
+        said.or_else(|| match key.as_str() {
+            // What a transaction does not say is what the session says of its transactions.
+            "transaction_isolation" | "transaction_deferrable" => {
+                self.get(&format!("default_{key}"))
+            }
+            _ => known(&key).map(|k| k.default.to_owned()),
+        })
     }
 
     /// A parameter's name as PostgreSQL spells it.

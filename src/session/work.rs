@@ -21,6 +21,7 @@ use super::rows::{RowMark, RowTransaction};
 use crate::catalog::access::{AccessChange, ObjectKey};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::catalog::pg_catalog::notifications::{ChannelAction, Notification};
 use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of, pipeline_of};
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
@@ -56,10 +57,12 @@ struct Mark {
     catalog: CatalogSavepoint,
     actions: usize,
     rows: RowMark,
+    said: usize,
 }
 
 impl Session {
     pub(super) fn begin_work(&mut self) {
+        self.rows_were_read();
         self.settings.mark();
         self.work = Some(Work {
             catalog: self.parts.catalog.begin(),
@@ -108,8 +111,10 @@ impl Session {
 
     pub(super) fn mark_work(&mut self) -> Result<()> {
         let rows = self.rows.mark();
+        let said = self.outbox.len();
         let work = self.work()?;
         work.marks.push(Mark {
+            said,
             catalog: work.catalog.savepoint(),
             actions: work.actions.len(),
             rows,
@@ -125,12 +130,14 @@ impl Session {
 
     pub(super) fn rollback_work_to(&mut self, depth: usize) -> Result<()> {
         let rows = self.rows.clone();
+        let outbox = self.outbox.clone();
         let work = self.work()?;
         work.marks.truncate(depth + 1);
         let mark = work
             .marks
             .last()
             .ok_or_else(|| Error::internal("a savepoint without its mark"))?;
+        outbox.truncate(mark.said);
         work.actions.truncate(mark.actions);
         work.catalog.rollback_to(&mark.catalog);
         rows.rollback_to(&mark.rows)
@@ -138,6 +145,8 @@ impl Session {
 
     pub(super) fn rollback_work(&mut self) {
         self.work = None;
+        self.release_transaction_locks();
+        self.outbox.truncate(0);
         self.rows.discard();
         self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
         self.settings.end_transaction(false);
@@ -152,7 +161,9 @@ impl Session {
             return Err(Error::internal("no transaction is open"));
         };
         if work.catalog.is_empty() && rows.is_none() {
+            self.release_transaction_locks();
             self.settings.end_transaction(true);
+            self.tell_listeners();
             return Ok(());
         }
         let parts = self.parts.clone();
@@ -164,8 +175,39 @@ impl Session {
             }
             Err(_) => Err(Error::internal("the commit was interrupted")),
         };
+        self.release_transaction_locks();
         self.settings.end_transaction(result.is_ok());
+        match result.is_ok() {
+            true => self.tell_listeners(),
+            false => self.outbox.truncate(0),
+        }
         result
+    }
+
+    pub(super) fn release_transaction_locks(&self) {
+        let locks = self.parts.backends.advisory_locks();
+        locks.release_transaction(self.backend.pid());
+    }
+
+    /// What the transaction said to listeners counts from its commit on. Its own session listens
+    /// before what it notifies goes out, whatever came first, as in PostgreSQL.
+    pub(super) fn tell_listeners(&self) {
+        let mailbox = self.backend.mailbox();
+        let mut notifications = Vec::new();
+        for action in self.outbox.take() {
+            match action {
+                ChannelAction::Listen(channel) => mailbox.listen(&channel),
+                ChannelAction::Unlisten(channel) => mailbox.unlisten(channel.as_deref()),
+                ChannelAction::Notify(channel, payload) => notifications.push(Notification {
+                    pid: self.backend.pid(),
+                    channel,
+                    payload,
+                }),
+            }
+        }
+        for notification in notifications {
+            self.parts.backends.notify(notification);
+        }
     }
 }
 

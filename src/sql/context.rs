@@ -12,7 +12,7 @@
 //! Decisions: text is Utf8 (no views), timestamps have microseconds and a UTC zone exists,
 //! `information_schema` is our own, NULLs sort last as in PostgreSQL.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::config::Dialect;
@@ -138,6 +138,19 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
+/// What all contexts have in common, and never changes: a session keeps references to it only.
+struct Shared {
+    planner: Arc<OperatorPlanner>,
+    functions: Vec<Arc<ScalarUDF>>,
+    aggregates: Vec<Arc<AggregateUDF>>,
+}
+
+static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared {
+    planner: Arc::new(OperatorPlanner::new()),
+    functions: functions::all(),
+    aggregates: functions::aggregates(),
+});
+
 /// A context with our settings, types, functions and rules.
 ///
 /// Each session has its own, so that no setting of one client reaches another. Plan with
@@ -169,7 +182,7 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     }
     // The first that knows an operator plans it, and ours differs from the engine's.
     let planners = builder.expr_planners().get_or_insert_with(Vec::new);
-    planners.insert(0, Arc::new(OperatorPlanner::new()));
+    planners.insert(0, SHARED.planner.clone());
     let mut state = builder.build();
     datafusion_functions_json::register_all(&mut state)?;
     state.register_udf(Arc::new(asof::function()))?;
@@ -180,11 +193,12 @@ pub fn new_session_context(options: ContextOptions) -> Result<SessionContext> {
     for (name, function) in series::functions() {
         state.register_udtf(name, function);
     }
-    let aggregates = functions::aggregates().into_iter();
+    let aggregates = SHARED.aggregates.iter().cloned();
     for aggregate in aggregates.chain(options.aggregates) {
         state.register_udaf(aggregate)?;
     }
-    for function in functions::all().into_iter().chain(options.functions) {
+    let functions = SHARED.functions.iter().cloned();
+    for function in functions.chain(options.functions) {
         state.register_udf(function)?;
     }
     Ok(SessionContext::new_with_state(state))

@@ -33,6 +33,7 @@ mod offsets;
 pub mod options;
 mod order_subqueries;
 mod parse;
+pub(crate) mod places;
 mod planner;
 mod push_down;
 pub mod recovery;

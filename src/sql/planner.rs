@@ -7,6 +7,8 @@
 //! - `date ± interval` is a timestamp, `timestamp - timestamp` an interval with days
 //! - `jsonb @> jsonb`, `jsonb || jsonb`, `jsonb - name`, `json #> path`, `array && array`
 //! - aggregates over casts, whose names do not tell one cast from another
+//! - places of `int2vector` and `oidvector` count from 0
+//! - `jsonb[name or place]` is `jsonb -> …`
 //! - `(array_agg(x))[i]`, of which the engine makes an aggregate that takes literal places only
 
 use std::sync::Arc;
@@ -19,14 +21,14 @@ use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
 };
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, GetFieldAccess, Operator, ScalarUDF, cast,
+    BinaryExpr, Expr, ExprSchemable, GetFieldAccess, Operator, ScalarUDF, cast, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::sql::exclusions;
 use crate::sql::functions::{casts, common_type, intervals, json, numerics};
 use crate::sql::text_constants::{as_value_of, is_text_constant, settle_array, with_case_settled};
-use crate::types::SqlType;
+use crate::types::{SqlType, TYPE_KEY};
 
 /// The hook.
 #[derive(Debug)]
@@ -332,6 +334,15 @@ fn sql_type_of(expression: &Expr, schema: &DFSchema) -> Option<SqlType> {
     }
 }
 
+/// `int2vector` and `oidvector` of the catalog, whose places count from 0.
+fn is_vector(expression: &Expr, schema: &DFSchema) -> bool {
+    let Ok((_, field)) = expression.to_field(schema) else {
+        return false;
+    };
+    let named = field.metadata().get(TYPE_KEY).map(String::as_str);
+    matches!(named, Some("int2vector" | "oidvector"))
+}
+
 impl ExprPlanner for OperatorPlanner {
     fn plan_binary_op(
         &self,
@@ -359,6 +370,11 @@ impl ExprPlanner for OperatorPlanner {
                 _ => vec![typed.left, typed.right],
             };
             return Ok(PlannerResult::Planned(call(function, operands)));
+        }
+        let is_json = matches!(typed.left_type, SqlType::Json | SqlType::Jsonb);
+        if is_json && op == BinaryOperator::LongArrow && typed.right_type == SqlType::Integer {
+            // The engine's takes a place as a bigint only.
+            return original(op, typed.left, cast(typed.right, DataType::Int64));
         }
         match op {
             BinaryOperator::Eq
@@ -417,10 +433,29 @@ impl ExprPlanner for OperatorPlanner {
     fn plan_field_access(
         &self,
         access: RawFieldAccessExpr,
-        _: &DFSchema,
+        schema: &DFSchema,
     ) -> DataFusionResult<PlannerResult<RawFieldAccessExpr>> {
+        if sql_type_of(&access.expr, schema) == Some(SqlType::Jsonb) {
+            let key = match &access.field_access {
+                GetFieldAccess::ListIndex { key } => Some(key.as_ref().clone()),
+                GetFieldAccess::NamedStructField { name } => {
+                    Some(Expr::Literal(name.clone(), None))
+                }
+                GetFieldAccess::ListRange { .. } => None,
+            };
+            if let Some(key) = key {
+                let member = &self.jsonb.jsonb_member;
+                return Ok(PlannerResult::Planned(call(member, vec![access.expr, key])));
+            }
+        }
         let is_aggregate = matches!(&access.expr, Expr::AggregateFunction(_));
+        let is_vector = is_vector(&access.expr, schema);
         match access.field_access {
+            GetFieldAccess::ListIndex { key } if is_vector => {
+                let element = datafusion::functions_nested::expr_fn::array_element;
+                let place = binary(cast(*key, DataType::Int64), Operator::Plus, lit(1i64));
+                Ok(PlannerResult::Planned(element(access.expr, place)))
+            }
             GetFieldAccess::ListIndex { key } if is_aggregate => {
                 let element = datafusion::functions_nested::expr_fn::array_element;
                 Ok(PlannerResult::Planned(element(access.expr, *key)))

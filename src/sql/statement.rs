@@ -200,9 +200,13 @@ pub enum Statement {
     /// `RESET parameter` / `RESET ALL`
     ResetParameter(String),
     /// `BEGIN` / `START TRANSACTION`
-    Begin {
-        /// `READ ONLY`
-        read_only: bool,
+    Begin(TransactionModes),
+    /// `SET TRANSACTION`, `SET SESSION CHARACTERISTICS AS TRANSACTION`
+    SetTransaction {
+        /// what is set
+        modes: TransactionModes,
+        /// for the session's next transactions, not for this one
+        is_session: bool,
     },
     /// `COMMIT` / `END`
     Commit {
@@ -244,27 +248,64 @@ pub enum Statement {
         query: Box<Statement>,
         /// `WITH HOLD`
         hold: bool,
+        /// `SCROLL`: it can be read backwards
+        scroll: bool,
     },
-    /// `FETCH n FROM c`; `None` = ALL
+    /// `FETCH … FROM c`
     Fetch {
         /// name
         name: String,
-        /// rows
-        count: Option<u64>,
+        /// which rows
+        direction: Direction,
     },
-    /// `MOVE n FROM c`; `None` = ALL
+    /// `MOVE … FROM c`
     Move {
         /// name
         name: String,
-        /// rows
-        count: Option<u64>,
+        /// past which rows
+        direction: Direction,
     },
     /// `CLOSE c | ALL` (`None`)
     CloseCursor(Option<String>),
     /// `DISCARD ALL` and its parts
     Discard,
-    /// statements accepted with no effect (`LISTEN`, `ANALYZE`, `VACUUM`, …), with their tag
+    /// `LISTEN channel`
+    Listen(String),
+    /// `UNLISTEN channel | *` (`None`)
+    Unlisten(Option<String>),
+    /// `NOTIFY channel [, 'payload']`
+    Notify {
+        /// channel
+        channel: String,
+        /// payload, often empty
+        payload: String,
+    },
+    /// statements accepted with no effect (`ANALYZE`, `VACUUM`, …), with their tag
     NoOperation(&'static str),
+}
+
+/// Modes of a transaction, as far as they are said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransactionModes {
+    /// `ISOLATION LEVEL`, in PostgreSQL's words; every level is served as the strictest
+    pub isolation: Option<&'static str>,
+    /// `READ ONLY` or `READ WRITE`
+    pub read_only: Option<bool>,
+    /// `[NOT] DEFERRABLE`
+    pub deferrable: Option<bool>,
+}
+
+/// Where FETCH and MOVE go; a count of `None` is ALL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// `NEXT`, `n`, `FORWARD n`
+    Forward(Option<u64>),
+    /// `PRIOR`, `BACKWARD n`
+    Backward(Option<u64>),
+    /// `FIRST` (1), `LAST` (-1), `ABSOLUTE n`
+    Absolute(i64),
+    /// `RELATIVE n`
+    Relative(i64),
 }
 
 /// Kinds of objects that statements name.

@@ -108,6 +108,24 @@ impl Server {
         self.child = Some(child);
     }
 
+    /// Memory that the process has now.
+    pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most memory that the process ever had.
+    pub fn peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(&self, field: &str) -> u64 {
+        let pid = self.child.as_ref().expect("the server is running").id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kilobytes.expect("a number of kB") << 10
+    }
+
     /// What the server logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("server.log")).unwrap_or_default()

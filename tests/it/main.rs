@@ -6,6 +6,7 @@
 
 mod access;
 mod answers;
+mod clients;
 mod crash_points;
 mod embedded;
 mod files;
@@ -14,10 +15,12 @@ mod harness;
 mod http;
 mod kafka;
 mod kill;
+mod limits;
 mod merging;
 mod nexmark;
 mod oracle;
 mod postgres;
+mod protocol_fuzz;
 mod psql;
 mod random;
 mod recovery;

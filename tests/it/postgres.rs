@@ -67,7 +67,7 @@ impl Postgres {
             .arg(folder.path())
             .args(["-p", &port.to_string()])
             .args(["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"])
-            .args(["-c", "timezone=UTC", "-c", "max_connections=20"])
+            .args(["-c", "timezone=UTC", "-c", "max_connections=50"])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -77,6 +77,16 @@ impl Postgres {
             port,
             folder,
         })
+    }
+
+    /// The folder of PostgreSQL's programs, if this one is among them.
+    pub fn folder_of(program: &str) -> Option<PathBuf> {
+        programs().filter(|folder| folder.join(program).is_file())
+    }
+
+    /// Where it listens on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// A new connection; waits while the server starts.

@@ -13,12 +13,15 @@ pub mod rows;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::rows::{DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow, MetricsRow};
+use crate::catalog::pg_catalog::backends::Backends;
+use crate::catalog::pg_catalog::notifications::{EVENTS_CHANNEL, Notification, PAYLOAD_MAX_BYTES};
+use crate::catalog::system_tables::STATEMENT_EVENT;
 use crate::clock::ClockRef;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::system::SystemStore;
@@ -35,6 +38,33 @@ const SCAN_ROWS: usize = 4096;
 pub struct History {
     store: SystemStore,
     clock: ClockRef,
+    /// Who hears of events as they are kept.
+    listeners: OnceLock<Arc<Backends>>,
+}
+
+/// A row of `streaming_events` as JSON, with the names of its columns. What a reader without the right
+/// to other users' statements does not see is left out, and a detail that is too long is `null`.
+fn event_payload(event: &EventRow) -> String {
+    let at = chrono::DateTime::from_timestamp_micros(event.event_at);
+    let at = at.map(|at| at.to_rfc3339_opts(chrono::SecondsFormat::Micros, true));
+    let detail = match event.kind.as_str() {
+        STATEMENT_EVENT => serde_json::json!({ "user": event.detail.get("user") }),
+        _ => event.detail.clone(),
+    };
+    let mut row = serde_json::json!({
+        "event_at": at,
+        "event": event.kind,
+        "object_name": event.object_name,
+        "pipeline": event.pipeline,
+        "batch_id": event.batch_id,
+        "detail": detail,
+    });
+    let payload = row.to_string();
+    if payload.len() < PAYLOAD_MAX_BYTES {
+        return payload;
+    }
+    row["detail"] = serde_json::Value::Null;
+    row.to_string()
 }
 
 /// Which rows of a table a reader wants.
@@ -53,7 +83,7 @@ impl History {
     pub fn open(dir: &Path, clock: ClockRef) -> Result<Arc<Self>> {
         let in_dir = |error: Error| error.context(dir.display());
         match SystemStore::open(dir) {
-            Ok(store) => Ok(Arc::new(Self { store, clock })),
+            Ok(store) => Ok(Arc::new(Self::over(store, clock))),
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let aside = set_aside(dir, clock.now_us()).map_err(in_dir)?;
                 let cause = error.detail_text().unwrap_or(error.primary()).to_owned();
@@ -63,7 +93,7 @@ impl History {
                     "history is damaged, a new one begins"
                 );
                 let store = SystemStore::open(dir).map_err(in_dir)?;
-                let history = Self { store, clock };
+                let history = Self::over(store, clock);
                 history.record_event(
                     "recovered",
                     "history",
@@ -78,6 +108,20 @@ impl History {
             }
             Err(error) => Err(in_dir(error)),
         }
+    }
+
+    fn over(store: SystemStore, clock: ClockRef) -> Self {
+        Self {
+            store,
+            clock,
+            listeners: OnceLock::new(),
+        }
+    }
+
+    /// From now on every event is a notification too, for whoever listens to `streaming_events`.
+    pub fn tell_events_to(&self, backends: &Arc<Backends>) {
+        // The first one stays: a database has one register of sessions.
+        self.listeners.get_or_init(|| backends.clone());
     }
 
     /// Keeps the metrics rows of a batch. The same view and batch again replaces the row.
@@ -131,7 +175,15 @@ impl History {
     /// Keeps an event with its own time. The same instant, object and kind again is the same row.
     pub fn put_event(&self, event: &EventRow) -> Result<()> {
         let key = keys::event(event.event_at, &event.object_name, &event.kind);
-        self.store.put_all(&[(key, json(event)?)], true)
+        self.store.put_all(&[(key, json(event)?)], true)?;
+        if let Some(listeners) = self.listeners.get() {
+            listeners.notify(Notification {
+                pid: 0,
+                channel: EVENTS_CHANNEL.to_owned(),
+                payload: event_payload(event),
+            });
+        }
+        Ok(())
     }
 
     /// Keeps the records of a batch that could not be used.

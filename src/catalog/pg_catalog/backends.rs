@@ -12,10 +12,15 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::advisory::AdvisoryLocks;
+use super::notifications::{Mailbox, Notification};
 use crate::clock::ClockRef;
 
 /// First process id given out; below are the numbers that people expect of system processes.
 const FIRST_PID: i32 = 1000;
+
+/// Bytes of a statement that are shown: PostgreSQL's `track_activity_query_size`.
+const QUERY_MAX_BYTES: usize = 1_024;
 
 /// What a backend is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +90,7 @@ pub struct Backend {
     secret: [u8; 32],
     signal: watch::Sender<Signal>,
     activity: Mutex<Activity>,
+    mailbox: Mailbox,
     clock: ClockRef,
     registry: Weak<Backends>,
 }
@@ -95,6 +101,7 @@ pub struct Backends {
     members: Mutex<BTreeMap<i32, Weak<Backend>>>,
     next_pid: AtomicI32,
     clock: ClockRef,
+    advisory_locks: AdvisoryLocks,
 }
 
 impl Backends {
@@ -104,7 +111,13 @@ impl Backends {
             members: Mutex::new(BTreeMap::new()),
             next_pid: AtomicI32::new(FIRST_PID),
             clock,
+            advisory_locks: AdvisoryLocks::default(),
         })
+    }
+
+    /// What sessions agreed to lock.
+    pub fn advisory_locks(&self) -> &AdvisoryLocks {
+        &self.advisory_locks
     }
 
     /// Registers a new session of `user`.
@@ -130,6 +143,7 @@ impl Backends {
                 state: BackendState::Idle,
                 query: String::new(),
             }),
+            mailbox: Mailbox::default(),
             clock: self.clock.clone(),
             registry: Arc::downgrade(self),
         });
@@ -153,6 +167,14 @@ impl Backends {
         self.all().iter().map(|b| b.activity()).collect()
     }
 
+    /// Hands a notification to every session that listens to its channel.
+    pub fn notify(&self, notification: Notification) {
+        let notification = Arc::new(notification);
+        for backend in self.all() {
+            backend.mailbox.deliver(&notification);
+        }
+    }
+
     /// Carries out a CancelRequest: nothing happens unless the secret is the backend's.
     pub fn cancel_with_secret(&self, pid: i32, secret: &[u8]) -> bool {
         self.get(pid)
@@ -165,6 +187,11 @@ impl Backend {
     /// Process id: BackendKeyData and `pg_backend_pid()`.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// What it listens to, and what has come.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
     }
 
     /// The secret; protocol 3.0 uses its first four bytes.
@@ -217,8 +244,8 @@ impl Backend {
         activity.state = BackendState::Active;
         activity.query_started_at_us = Some(now_us);
         activity.state_changed_at_us = now_us;
-        activity.query.clear();
-        activity.query.push_str(query);
+        let shown = &query[..query.floor_char_boundary(QUERY_MAX_BYTES)];
+        activity.query = shown.to_owned();
     }
 
     /// The session waits for its client again.
@@ -253,6 +280,8 @@ impl Drop for Backend {
     fn drop(&mut self) {
         if let Some(registry) = self.registry.upgrade() {
             registry.members.lock().remove(&self.pid);
+            registry.advisory_locks.release_transaction(self.pid);
+            registry.advisory_locks.release_session(self.pid);
         }
     }
 }

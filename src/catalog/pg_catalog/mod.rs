@@ -12,12 +12,14 @@
 //! these tables and functions answer it.
 
 mod access;
+pub mod advisory;
 pub mod backends;
 
 mod functions;
 mod indexes;
 mod information;
 mod model;
+pub mod notifications;
 mod relation;
 mod rows;
 mod schemas;

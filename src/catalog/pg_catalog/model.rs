@@ -1,12 +1,14 @@
 //! What the catalog is computed from, and the one list of relations that all its tables share.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 
 use super::backends::{Backend, Backends};
 use super::indexes::Index;
+use super::notifications::Outbox;
 use super::relation::{Specification, catalog_type_oid};
 use super::specifications::{INFORMATION_SCHEMA, RELATIONS};
 use super::types::{TYPES, sql_name, type_name};
@@ -86,6 +88,8 @@ pub trait Parameters: Send + Sync + Debug {
     fn set(&self, name: &str, value: Option<&str>, is_local: bool) -> Result<String>;
     /// All of them, by name.
     fn all(&self) -> Vec<Parameter>;
+    /// A parameter that is a time, such as `lock_timeout`; `None`: off.
+    fn duration(&self, name: &str) -> Option<Duration>;
 }
 
 /// What the catalog knows of the session that asks.
@@ -97,12 +101,25 @@ pub struct SessionFacts {
     pub backend: Arc<Backend>,
     /// everyone connected
     pub backends: Arc<Backends>,
+    /// what its transaction notifies
+    pub outbox: Outbox,
     /// its parameters
     pub parameters: Arc<dyn Parameters>,
     /// where time comes from
     pub clock: ClockRef,
     /// when the server started, microseconds since the epoch
     pub started_at_us: i64,
+}
+
+/// What is the same for every session is read once.
+static SYSTEM_RELATIONS: LazyLock<Vec<Specification>> = LazyLock::new(|| specified_in(RELATIONS));
+static INFORMATION_VIEWS: LazyLock<Vec<Specification>> =
+    LazyLock::new(|| specified_in(INFORMATION_SCHEMA));
+static BUILT_IN_TYPES: LazyLock<Vec<PgType>> =
+    LazyLock::new(|| TYPES.lines().map(parse_type).collect());
+
+fn specified_in(text: &str) -> Vec<Specification> {
+    text.lines().map(Specification::parse).collect()
 }
 
 /// OID of the role that owns everything.
@@ -245,21 +262,20 @@ impl PgType {
 pub(super) struct Catalog {
     pub model: Arc<dyn ObjectModel>,
     pub facts: SessionFacts,
-    pub system_relations: Vec<Specification>,
-    pub information_views: Vec<Specification>,
-    pub types: Vec<PgType>,
+    pub system_relations: &'static [Specification],
+    pub information_views: &'static [Specification],
+    pub types: &'static [PgType],
 }
 
 impl Catalog {
     /// Over a model, for a session.
     pub fn new(model: Arc<dyn ObjectModel>, facts: SessionFacts) -> Self {
-        let parse = |text: &str| text.lines().map(Specification::parse).collect();
         Self {
             model,
             facts,
-            system_relations: parse(RELATIONS),
-            information_views: parse(INFORMATION_SCHEMA),
-            types: TYPES.lines().map(parse_type).collect(),
+            system_relations: &SYSTEM_RELATIONS,
+            information_views: &INFORMATION_VIEWS,
+            types: &BUILT_IN_TYPES,
         }
     }
 
@@ -272,8 +288,8 @@ impl Catalog {
             relations.push(self.system_table(oid, name, &schema));
         }
         for (specifications, namespace) in [
-            (&self.system_relations, PG_CATALOG_OID),
-            (&self.information_views, INFORMATION_SCHEMA_OID),
+            (self.system_relations, PG_CATALOG_OID),
+            (self.information_views, INFORMATION_SCHEMA_OID),
         ] {
             relations.extend(specifications.iter().map(|s| specified(s, namespace)));
         }
@@ -313,12 +329,24 @@ impl Catalog {
             Definition::Table(table) => !table.options.contains_key("connector"),
             _ => false,
         };
+        let is_view = matches!(
+            object.definition,
+            Definition::View(_) | Definition::MaterializedView(_)
+        );
         Some(Relation {
             oid: object.oid.into(),
             name: object.name.clone(),
             namespace: PUBLIC_OID,
             kind,
-            columns: object.columns().iter().map(user_column).collect(),
+            columns: object
+                .columns()
+                .iter()
+                .map(|column| Column {
+                    // Of a view, PostgreSQL says nothing.
+                    not_null: !column.nullable && !is_view,
+                    ..user_column(column)
+                })
+                .collect(),
             comment: object.comment.clone(),
             key,
             view_text: self.model.view_text(object),

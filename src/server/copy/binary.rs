@@ -33,6 +33,8 @@ impl BinaryDecoder {
         while !self.ended {
             match self.tuple(&input[used..], sink)? {
                 Some(length) => used += length,
+                // The end of the rows may be the end of the data too: some drivers send no trailer.
+                None if finish && used == input.len() => self.ended = true,
                 None if finish => return Err(sink.bad_format("unexpected EOF in COPY data")),
                 None => return Ok(used),
             }

@@ -150,7 +150,8 @@ impl Checks<'_> {
             Statement::Flush
             | Statement::SetParameter { .. }
             | Statement::ResetParameter(_)
-            | Statement::Begin { .. }
+            | Statement::Begin(_)
+            | Statement::SetTransaction { .. }
             | Statement::Commit { .. }
             | Statement::Rollback { .. }
             | Statement::Savepoint(_)
@@ -162,6 +163,9 @@ impl Checks<'_> {
             | Statement::Move { .. }
             | Statement::CloseCursor(_)
             | Statement::Discard
+            | Statement::Listen(_)
+            | Statement::Unlisten(_)
+            | Statement::Notify { .. }
             | Statement::NoOperation(_) => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use super::listed;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options};
 use crate::catalog::snapshot::{
-    a_kind, kind_keyword, kind_name, options_of_mut, pipeline_of, undefined,
+    a_kind, kind_keyword, kind_name, kind_of, options_of_mut, pipeline_of, undefined,
 };
 use crate::checkpoint::relocate;
 use crate::dataflow::row_errors::OnRowError;
@@ -189,14 +189,18 @@ impl Session {
             )));
         }
         let snapshot = self.definitions();
-        let object = snapshot.require(kind, name)?.clone();
+        let object = match (kind, snapshot.object(name)) {
+            // As in PostgreSQL, a view can be renamed as if it were a table.
+            (ObjectKind::Table, Some(object)) => object.clone(),
+            _ => snapshot.require(kind, name)?.clone(),
+        };
         if !matches!(
             object.definition,
             Definition::Table(_) | Definition::View(_)
         ) {
             return Err(Error::unsupported(format!(
                 "a {} cannot be renamed",
-                kind_name(kind)
+                kind_name(kind_of(&object.definition))
             ))
             .detail("Its checkpoint and what it received are kept under its name.")
             .hint(format!(

@@ -19,12 +19,14 @@ pub(super) struct Known {
 }
 
 const BIG: i64 = i32::MAX as i64;
-const ISOLATION: Kind = Kind::Enum(&[
+/// In PostgreSQL's words.
+pub(crate) const ISOLATION_LEVELS: &[&str] = &[
     "serializable",
     "repeatable read",
     "read committed",
     "read uncommitted",
-]);
+];
+const ISOLATION: Kind = Kind::Enum(ISOLATION_LEVELS);
 const MESSAGES: Kind = Kind::Enum(&[
     "debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "notice", "warning", "error",
 ]);

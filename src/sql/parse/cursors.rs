@@ -4,9 +4,9 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::data_type;
 use super::{query, statement};
-use crate::error::{Error, Result, sqlstate};
+use crate::error::Result;
 use crate::sql::cursor::Cursor;
-use crate::sql::statement::Statement;
+use crate::sql::statement::{Direction, Statement};
 
 /// Reads `PREPARE`, `EXECUTE`, `DEALLOCATE`, `DECLARE`, `FETCH`, `MOVE` or `CLOSE`.
 pub(super) fn cursor_statement(cursor: &mut Cursor) -> Result<Statement> {
@@ -25,13 +25,13 @@ pub(super) fn cursor_statement(cursor: &mut Cursor) -> Result<Statement> {
         }
         Some("MOVE") => {
             cursor.advance();
-            let (name, count) = fetch_target(cursor)?;
-            Ok(Statement::Move { name, count })
+            let (name, direction) = fetch_target(cursor)?;
+            Ok(Statement::Move { name, direction })
         }
         _ => {
             cursor.expect("FETCH")?;
-            let (name, count) = fetch_target(cursor)?;
-            Ok(Statement::Fetch { name, count })
+            let (name, direction) = fetch_target(cursor)?;
+            Ok(Statement::Fetch { name, direction })
         }
     }
 }
@@ -78,17 +78,11 @@ fn execute(cursor: &mut Cursor) -> Result<Statement> {
 fn declare(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("DECLARE")?;
     let name = cursor.identifier()?;
-    loop {
-        if cursor.sees("SCROLL") {
-            return Err(super::unsupported(cursor, "SCROLL")
-                .hint("Cursors read forward only; leave SCROLL out."));
-        }
-        if cursor
-            .accept_one(&["BINARY", "INSENSITIVE", "ASENSITIVE", "NO SCROLL"])
-            .is_none()
-        {
-            break;
-        }
+    let mut scroll = false;
+    while let Some(word) =
+        cursor.accept_one(&["BINARY", "INSENSITIVE", "ASENSITIVE", "NO SCROLL", "SCROLL"])
+    {
+        scroll |= word == "SCROLL";
     }
     cursor.expect("CURSOR")?;
     let hold = cursor.accept_one(&["WITH HOLD", "WITHOUT HOLD"]) == Some("WITH HOLD");
@@ -102,32 +96,65 @@ fn declare(cursor: &mut Cursor) -> Result<Statement> {
         name,
         query: Box::new(inner),
         hold,
+        scroll,
     })
 }
 
-/// `[NEXT | n | ALL | FORWARD [n | ALL]] [FROM | IN] name`
-fn fetch_target(cursor: &mut Cursor) -> Result<(String, Option<u64>)> {
-    let backward = ["PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "BACKWARD"];
-    // A cursor may have one of these names: then it stands last.
-    let more_follows = !matches!(cursor.peek_at(1), Token::EOF);
-    if more_follows && backward.iter().any(|w| cursor.sees(w)) || cursor.peek() == &Token::Minus {
-        return Err(Error::new(
-            sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "cursor can only scan forward",
-        )
-        .hint("Declare the cursor again to read from its beginning.")
-        .position(cursor.position()));
-    }
-    if more_follows {
-        cursor.accept_one(&["NEXT", "FORWARD"]);
-    }
-    let count = if cursor.accept("ALL") {
-        None
-    } else if matches!(cursor.peek(), Token::Number(..)) {
-        Some(cursor.unsigned()?)
-    } else {
-        Some(1)
+/// `[direction] [FROM | IN] name`
+fn fetch_target(cursor: &mut Cursor) -> Result<(String, Direction)> {
+    // A cursor may have the name of a direction: then it stands last.
+    let direction = match cursor.peek_at(1) {
+        Token::EOF => Direction::Forward(Some(1)),
+        _ => direction(cursor)?,
     };
     cursor.accept_one(&["FROM", "IN"]);
-    Ok((cursor.identifier()?, count))
+    Ok((cursor.identifier()?, direction))
+}
+
+fn direction(cursor: &mut Cursor) -> Result<Direction> {
+    const WORDS: &[&str] = &[
+        "NEXT", "PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "FORWARD", "BACKWARD",
+    ];
+    Ok(match cursor.accept_one(WORDS) {
+        Some("PRIOR") => Direction::Backward(Some(1)),
+        Some("FIRST") => Direction::Absolute(1),
+        Some("LAST") => Direction::Absolute(-1),
+        Some("ABSOLUTE") => Direction::Absolute(required(cursor)?),
+        Some("RELATIVE") => Direction::Relative(required(cursor)?),
+        Some("BACKWARD") => match counted(cursor)? {
+            Direction::Forward(count) => Direction::Backward(count),
+            Direction::Backward(count) => Direction::Forward(count),
+            other => other,
+        },
+        Some("NEXT") => Direction::Forward(Some(1)),
+        _ => counted(cursor)?,
+    })
+}
+
+/// `n | ALL`, or nothing for 1; a negative count goes the other way.
+fn counted(cursor: &mut Cursor) -> Result<Direction> {
+    if cursor.accept("ALL") {
+        return Ok(Direction::Forward(None));
+    }
+    Ok(match signed(cursor)? {
+        Some(count) if count < 0 => Direction::Backward(Some(count.unsigned_abs())),
+        Some(count) => Direction::Forward(Some(count.unsigned_abs())),
+        None => Direction::Forward(Some(1)),
+    })
+}
+
+fn required(cursor: &mut Cursor) -> Result<i64> {
+    signed(cursor)?.ok_or_else(|| cursor.expected("a number"))
+}
+
+fn signed(cursor: &mut Cursor) -> Result<Option<i64>> {
+    let negative = cursor.accept_token(&Token::Minus);
+    if !negative {
+        cursor.accept_token(&Token::Plus);
+        if !matches!(cursor.peek(), Token::Number(..)) {
+            return Ok(None);
+        }
+    }
+    let count = i64::try_from(cursor.unsigned()?).unwrap_or(i64::MAX);
+    Ok(Some(if negative { -count } else { count }))
 }

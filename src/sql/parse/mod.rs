@@ -34,9 +34,6 @@ pub(crate) use with::{change_of, changes_rows};
 
 /// Statements that do nothing here, by their first words, with their command tags.
 const NO_OPERATIONS: &[(&str, &str)] = &[
-    ("LISTEN", "LISTEN"),
-    ("UNLISTEN", "UNLISTEN"),
-    ("NOTIFY", "NOTIFY"),
     ("ANALYZE", "ANALYZE"),
     ("ANALYSE", "ANALYZE"),
     ("VACUUM", "VACUUM"),
@@ -108,8 +105,29 @@ pub(crate) fn statement(cursor: &mut Cursor) -> Result<Statement> {
         "PREPARE" | "EXECUTE" | "DEALLOCATE" | "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => {
             cursors::cursor_statement(cursor)
         }
+        "LISTEN" | "UNLISTEN" | "NOTIFY" => channels(cursor),
         _ => other(cursor),
     }
+}
+
+/// `LISTEN channel`, `UNLISTEN channel | *`, `NOTIFY channel [, 'payload']`.
+fn channels(cursor: &mut Cursor) -> Result<Statement> {
+    if cursor.accept("LISTEN") {
+        return cursor.identifier().map(Statement::Listen);
+    }
+    if cursor.accept("UNLISTEN") {
+        return match cursor.accept_token(&Token::Mul) {
+            true => Ok(Statement::Unlisten(None)),
+            false => cursor.identifier().map(|c| Statement::Unlisten(Some(c))),
+        };
+    }
+    cursor.expect("NOTIFY")?;
+    let channel = cursor.identifier()?;
+    let payload = match cursor.accept_token(&Token::Comma) {
+        true => cursor.string()?,
+        false => String::new(),
+    };
+    Ok(Statement::Notify { channel, payload })
 }
 
 fn other(cursor: &mut Cursor) -> Result<Statement> {

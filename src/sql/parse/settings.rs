@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{accept_kind, functions};
 use crate::error::Result;
 use crate::sql::cursor::Cursor;
-use crate::sql::statement::{ObjectKind, Statement};
+use crate::sql::statement::{ObjectKind, Statement, TransactionModes};
 
 /// Reads `SHOW`, `SET`, `RESET` or `DISCARD`.
 pub(super) fn setting(cursor: &mut Cursor) -> Result<Statement> {
@@ -102,8 +102,10 @@ pub(super) fn parameter_name(cursor: &mut Cursor) -> Result<String> {
 
 fn set(cursor: &mut Cursor) -> Result<Statement> {
     if cursor.accept("SESSION CHARACTERISTICS AS TRANSACTION") {
-        let modes = modes(cursor)?;
-        return Ok(modes.into_parameter("default_transaction_", false));
+        return Ok(Statement::SetTransaction {
+            modes: modes(cursor)?,
+            is_session: true,
+        });
     }
     if cursor.accept("CONSTRAINTS") {
         super::skip_rest(cursor);
@@ -114,8 +116,10 @@ fn set(cursor: &mut Cursor) -> Result<Statement> {
         if cursor.sees("SNAPSHOT") {
             return Err(super::unsupported(cursor, "SET TRANSACTION SNAPSHOT"));
         }
-        let modes = modes(cursor)?;
-        return Ok(modes.into_parameter("transaction_", true));
+        return Ok(Statement::SetTransaction {
+            modes: modes(cursor)?,
+            is_session: false,
+        });
     }
     let local = match cursor.word_at(1).as_deref() {
         // `SET session = 1` names a parameter; `SET SESSION x = 1` a scope.
@@ -201,36 +205,8 @@ pub(super) fn value(cursor: &mut Cursor) -> Result<Option<String>> {
     Ok(Some(values.join(", ")))
 }
 
-/// Transaction modes as written.
-#[derive(Default)]
-struct Modes {
-    isolation: Option<&'static str>,
-    read_only: Option<bool>,
-    deferrable: Option<bool>,
-}
-
-impl Modes {
-    /// The parameter that a `SET` of modes sets. A statement sets one: access mode has an effect
-    /// here and goes first; every isolation level is served as the strictest.
-    fn into_parameter(self, prefix: &str, local: bool) -> Statement {
-        let on = |b: bool| if b { "on" } else { "off" }.to_owned();
-        let (name, value) = if let Some(read_only) = self.read_only {
-            ("read_only", on(read_only))
-        } else if let Some(level) = self.isolation {
-            ("isolation", level.to_owned())
-        } else {
-            ("deferrable", on(self.deferrable.unwrap_or(false)))
-        };
-        Statement::SetParameter {
-            name: format!("{prefix}{name}"),
-            value: Some(value),
-            local,
-        }
-    }
-}
-
-fn modes(cursor: &mut Cursor) -> Result<Modes> {
-    let mut modes = Modes::default();
+fn modes(cursor: &mut Cursor) -> Result<TransactionModes> {
+    let mut modes = TransactionModes::default();
     loop {
         if cursor.accept("ISOLATION LEVEL") {
             const LEVELS: &[(&str, &str)] = &[
@@ -265,8 +241,7 @@ fn modes(cursor: &mut Cursor) -> Result<Modes> {
 pub(super) fn transaction(cursor: &mut Cursor) -> Result<Statement> {
     if cursor.accept_one(&["START TRANSACTION", "BEGIN"]).is_some() {
         cursor.accept_one(&["WORK", "TRANSACTION"]);
-        let read_only = modes(cursor)?.read_only.unwrap_or(false);
-        return Ok(Statement::Begin { read_only });
+        return modes(cursor).map(Statement::Begin);
     }
     if cursor.accept_one(&["COMMIT", "END"]).is_some() {
         if cursor.sees("PREPARED") {

@@ -170,6 +170,19 @@ pub(super) fn time_function(expression: &mut Expr) {
             function.name = ObjectName::from(vec![Ident::new("extract_field")]);
             *expression = cast_to(take(expression), DataType::DoublePrecision);
         }
+        // Of a transaction: how many there have been since.
+        ("age", 1) if is_transaction(&list.args[0]) => {
+            if let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(transaction)) =
+                list.args.remove(0)
+            {
+                let since = Expr::BinaryOp {
+                    left: Box::new(call("txid_current", vec![])),
+                    op: ast::BinaryOperator::Minus,
+                    right: Box::new(transaction),
+                };
+                *expression = cast_to(Expr::Nested(Box::new(since)), DataType::Int(None));
+            }
+        }
         ("age", 1) => {
             let today = ast::FunctionArgExpr::Expr(call("current_date", vec![]));
             list.args.insert(0, ast::FunctionArg::Unnamed(today));
@@ -177,6 +190,17 @@ pub(super) fn time_function(expression: &mut Expr) {
         ("date_trunc", 3) => truncated_in_zone(expression),
         _ => {}
     }
+}
+
+/// Whether an argument is a column of transaction numbers.
+fn is_transaction(argument: &ast::FunctionArg) -> bool {
+    let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(column)) = argument else {
+        return false;
+    };
+    let name = super::postgres::last_name(column);
+    name.is_some_and(|name| {
+        ["xmin", "xmax", "datfrozenxid", "relfrozenxid"].contains(&name.as_str())
+    })
 }
 
 /// `date_trunc(unit, time, zone)`: of the time on the clocks of the zone.

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::trees::{call, cast_to, number, relation, set_relation, string, take, template};
 use super::{arrays, calls, numbers, quantified};
 use crate::error::{Error, Result, sqlstate};
-use crate::sql::data_types::last_part;
+use crate::sql::data_types::{folded, last_part};
 use crate::sql::functions::patterns;
 use crate::values::interval::Interval;
 
@@ -68,6 +68,15 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
     Ok(())
 }
 
+/// The name of a column, without what it is qualified by.
+pub(super) fn last_name(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Identifier(name) => Some(folded(name)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(folded),
+        _ => None,
+    }
+}
+
 /// `(t).a`: the column of a relation, or the member of a row in a column.
 fn field_of_name(expression: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expression else {
@@ -76,6 +85,12 @@ fn field_of_name(expression: &mut Expr) {
     let Expr::Nested(inner) = root.as_ref() else {
         return;
     };
+    if let [AccessExpr::Dot(Expr::Identifier(name))] = access_chain.as_slice()
+        && let Some(column) = super::sets::column_of_call(inner, &folded(name))
+    {
+        *expression = column;
+        return;
+    }
     let mut parts = match inner.as_ref() {
         Expr::Identifier(name) => vec![name.clone()],
         Expr::CompoundIdentifier(parts) => parts.clone(),
@@ -103,11 +118,46 @@ fn field_of_name(expression: &mut Expr) {
     }
 }
 
+/// Columns of the catalog that name a procedure (`regproc`): here they hold its name.
+const PROCEDURE_COLUMNS: &[&str] = &[
+    "typinput",
+    "typoutput",
+    "typreceive",
+    "typsend",
+    "typmodin",
+    "typmodout",
+    "typanalyze",
+    "amhandler",
+    "oprcode",
+];
+
+/// `p.oid = t.typreceive` looks a procedure up, and finds it by its name.
+fn procedure_by_name(number: &mut Expr, procedure: &Expr) {
+    let is_procedure =
+        last_name(procedure).is_some_and(|c| PROCEDURE_COLUMNS.contains(&c.as_str()));
+    if !is_procedure || last_name(number).as_deref() != Some("oid") {
+        return;
+    }
+    match number {
+        Expr::Identifier(name) => name.value = "proname".to_owned(),
+        Expr::CompoundIdentifier(parts) => {
+            if let Some(name) = parts.last_mut() {
+                name.value = "proname".to_owned();
+            }
+        }
+        _ => {}
+    }
+}
+
 /// What is changed after the children are.
 pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
     match expression {
         Expr::Collate { expr, .. } => *expression = take(expr),
-        Expr::BinaryOp { op, right, .. } => {
+        Expr::BinaryOp { left, op, right } => {
+            if *op == BinaryOperator::Eq {
+                procedure_by_name(left, right);
+                procedure_by_name(right, left);
+            }
             if matches!(op, BinaryOperator::Arrow | BinaryOperator::LongArrow) {
                 numbers::bare(right);
             }

@@ -7,18 +7,19 @@
 //! json_agg(x ORDER BY y)       →  json_of_array(array_agg(to_json(x) ORDER BY y))
 //! ```
 //! `generate_series` over number literals stays a function in FROM, which gives its rows as they
-//! are asked for. Absent: functions of several columns in the select list, `ROWS FROM`.
+//! are asked for; in a select list one of several columns gives rows, `(f(x)).a` a column. Absent: `ROWS FROM`.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query,
-    SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, UnaryOperator, Value, Visit,
-    Visitor,
+    ArrayElemTypeDef, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs,
+    UnaryOperator, Value, Visit, Visitor,
 };
 
 use super::trees::{
-    call, cast_to, listed_arguments, number, plain_arguments, string, table_alias, take, template,
+    call, cast_to, listed_arguments, number, plain_arguments, relation, string, table_alias, take,
+    template,
 };
 use crate::sql::data_types::{folded, last_part};
 
@@ -28,6 +29,9 @@ struct SetFunction {
     name: &'static str,
     columns: &'static [(Option<&'static str>, &'static str)],
 }
+
+/// What `information_schema` of PostgreSQL, and drivers, take the columns of an index apart with.
+const EXPAND_ARRAY: &str = "_pg_expandarray";
 
 const SETS: &[SetFunction] = &[
     SetFunction {
@@ -115,6 +119,25 @@ const SETS: &[SetFunction] = &[
             (Some("is_grantable"), "acl_grantables_array"),
         ],
     },
+    // The element and its number, both without a function of their own.
+    SetFunction {
+        name: EXPAND_ARRAY,
+        columns: &[(Some("x"), ""), (Some("n"), "")],
+    },
+    SetFunction {
+        name: "pg_listening_channels",
+        columns: &[(None, "listening_channels_array")],
+    },
+    SetFunction {
+        name: "pg_get_keywords",
+        columns: &[
+            (Some("word"), "keyword_words_array"),
+            (Some("catcode"), "keyword_codes_array"),
+            (Some("barelabel"), "keyword_bare_labels_array"),
+            (Some("catdesc"), "keyword_descriptions_array"),
+            (Some("baredesc"), "keyword_bare_descriptions_array"),
+        ],
+    },
     SetFunction {
         name: "pg_options_to_table",
         columns: &[
@@ -137,8 +160,82 @@ struct Call {
     with_ordinality: bool,
 }
 
-/// Rewrites a set-returning function in FROM.
+/// Functions of one value that clients put in FROM, where each gives one row.
+const VALUES_IN_FROM: &[&str] = &[
+    "current_database",
+    "current_schema",
+    "current_schemas",
+    "current_setting",
+    "now",
+    "pg_advisory_lock",
+    "pg_advisory_unlock",
+    "pg_backend_pid",
+    "pg_cancel_backend",
+    "pg_notify",
+    "pg_sleep",
+    "pg_terminate_backend",
+    "pg_try_advisory_lock",
+    "regexp_split_to_array",
+    "set_config",
+    "string_to_array",
+    "version",
+];
+
+/// Functions that give the rows of a relation of `pg_catalog`.
+const RELATIONS_IN_FROM: &[(&str, &str)] = &[
+    ("pg_available_extensions", "pg_available_extensions"),
+    ("pg_cursor", "pg_cursors"),
+    ("pg_lock_status", "pg_locks"),
+    ("pg_prepared_statement", "pg_prepared_statements"),
+    ("pg_show_all_settings", "pg_settings"),
+];
+
+/// `FROM f(x) AS a` of a function that gives no set: a row of one column, called as the relation is.
+fn value_in_from(factor: &mut TableFactor) {
+    let TableFactor::Table {
+        name,
+        alias,
+        args: Some(TableFunctionArgs { args, .. }),
+        with_ordinality: false,
+        ..
+    } = factor
+    else {
+        return;
+    };
+    let function = last_part(name);
+    if let Some((_, of)) = RELATIONS_IN_FROM.iter().find(|(f, _)| *f == function) {
+        let alias = alias.take();
+        let alias = alias.unwrap_or_else(|| table_alias(Ident::new(&function), vec![]));
+        *factor = relation(vec![Ident::new("pg_catalog"), Ident::new(*of)]);
+        if let TableFactor::Table { alias: given, .. } = factor {
+            *given = Some(alias);
+        }
+        return;
+    }
+    if !VALUES_IN_FROM.contains(&function.as_str()) {
+        return;
+    }
+    let Some(arguments) = plain_arguments(args) else {
+        return;
+    };
+    let refers = refers_to_columns(&arguments);
+    let alias = alias.take();
+    let alias = alias.unwrap_or_else(|| table_alias(Ident::new(&function), vec![]));
+    let mut subquery: Query = template("SELECT 1");
+    if let SetExpr::Select(select) = subquery.body.as_mut() {
+        select.projection = vec![item(call(&function, arguments), alias.name.clone())];
+    }
+    *factor = TableFactor::Derived {
+        lateral: refers,
+        subquery: Box::new(subquery),
+        alias: Some(alias),
+        sample: None,
+    };
+}
+
+/// Rewrites a function in FROM.
 pub(super) fn rewrite_in_from(factor: &mut TableFactor) {
+    value_in_from(factor);
     let Some(found) = taken(factor) else { return };
     let Some(set) = set_function(&found.name) else {
         return;
@@ -253,6 +350,18 @@ fn arrays_of(set: &SetFunction, arguments: &[Expr]) -> Vec<(Option<&'static str>
     if set.name == "unnest" {
         return arguments.iter().map(|a| (None, a.clone())).collect();
     }
+    if set.name == EXPAND_ARRAY {
+        let numbers = |array: &Expr| {
+            let series = subscripts(&[array.clone(), number(1)]);
+            let integers = ArrayElemTypeDef::SquareBracket(Box::new(DataType::Int(None)), None);
+            cast_to(
+                call("generate_series_array", series),
+                DataType::Array(integers),
+            )
+        };
+        let columns = |array: &Expr| vec![(Some("x"), array.clone()), (Some("n"), numbers(array))];
+        return arguments.first().map(columns).unwrap_or_default();
+    }
     let arguments = match set.name {
         "generate_subscripts" => subscripts(arguments),
         _ => arguments.to_vec(),
@@ -353,13 +462,37 @@ pub(super) fn rewrite_call(expression: &mut Expr) {
             let Some(set) = set_function(&function.name).filter(|set| set.name != "unnest") else {
                 return;
             };
-            if let Some(arguments) = listed_arguments(&function.args)
-                && let [(_, array)] = arrays_of(set, &arguments).as_slice()
-            {
-                *expression = unnested(array.clone());
-            }
+            let Some(arguments) = listed_arguments(&function.args) else {
+                return;
+            };
+            *expression = match arrays_of(set, &arguments).as_slice() {
+                [(_, array)] => unnested(array.clone()),
+                columns => rows_of(columns),
+            };
         }
     }
+}
+
+/// A row per call's row: its columns side by side.
+fn rows_of(columns: &[(Option<&'static str>, Expr)]) -> Expr {
+    let members = columns.iter().flat_map(|(name, array)| {
+        let value = unnested(array.clone());
+        [string(name.unwrap_or_default()), value]
+    });
+    call("named_struct", members.collect())
+}
+
+/// `(f(x)).a`: one column of a set-returning function.
+pub(super) fn column_of_call(inner: &Expr, column: &str) -> Option<Expr> {
+    let Expr::Function(function) = inner else {
+        return None;
+    };
+    let set = set_function(&function.name)?;
+    let arguments = listed_arguments(&function.args)?;
+    arrays_of(set, &arguments)
+        .into_iter()
+        .find(|(name, _)| *name == Some(column))
+        .map(|(_, array)| unnested(array))
 }
 
 /// Makes the call an `array_agg` of something else, within a function over the array.

@@ -5,6 +5,8 @@
 //! on a few rows of catalog queries, so that a value at a time is fast enough. Absent: pure
 //! functions of text and numbers that views may use; the SQL module has those.
 
+mod keywords;
+mod locks;
 mod names;
 mod privileges;
 mod procedures;
@@ -13,6 +15,7 @@ mod shape;
 mod sizes;
 mod sleep;
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -28,6 +31,7 @@ use datafusion::logical_expr::{
 
 use super::model::{Catalog, OWNER_OID, PG_CATALOG_OID};
 use super::relation::{self, Datum, Row, row};
+use super::types::TYPES;
 use crate::error::Result;
 use crate::types::SqlType;
 
@@ -82,6 +86,7 @@ impl Definition {
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
     [
+        keywords::FUNCTIONS,
         names::FUNCTIONS,
         shape::FUNCTIONS,
         session::FUNCTIONS,
@@ -100,6 +105,7 @@ pub(super) fn all(catalog: &Arc<Catalog>) -> Vec<ScalarUDF> {
         })
         .collect();
     functions.push(sleep::function());
+    functions.extend(locks::functions(catalog));
     functions
 }
 
@@ -134,8 +140,33 @@ pub(super) fn procedures(catalog: &Catalog) -> Vec<Row> {
             });
         }
     }
+    for name in type_functions() {
+        rows.push(row! {
+            oid: FUNCTION_OID + (rows.len() - users) as i64,
+            proname: name,
+            pronamespace: PG_CATALOG_OID,
+            proowner: OWNER_OID,
+            prolang: 12,
+            procost: 1.0,
+            prokind: "f",
+            proisstrict: true,
+            provolatile: "i",
+            proparallel: "s",
+            pronargs: 1,
+            prorettype: 2281,
+            proargtypes: vec![2281],
+            prosrc: name,
+        });
+    }
     debug_assert!(catalog.types.iter().any(|t| t.oid == 26));
     rows
+}
+
+/// What reads and writes values of types, which drivers look up by name.
+fn type_functions() -> BTreeSet<&'static str> {
+    let rows = TYPES.lines();
+    let names = rows.flat_map(|row| row.split(' ').skip(10).take(4));
+    names.filter(|name| *name != "-").collect()
 }
 
 fn argument_oid(catalog_type: &str) -> i64 {

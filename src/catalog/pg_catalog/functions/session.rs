@@ -57,6 +57,10 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         },
     )
     .volatile(),
+    // Nobody waits for a relation or a row here.
+    Definition::new("pg_blocking_pids", &["int4"], "oid[]", |_, _| {
+        Ok(Vec::<i64>::new().into())
+    }),
     Definition::new("pg_is_in_recovery", &[""], "bool", |_, _| Ok(false.into())),
     Definition::new("pg_is_wal_replay_paused", &[""], "bool", |_, _| {
         Ok(false.into())
@@ -83,13 +87,21 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         let address = c.facts.backend.activity().client_address;
         Ok(address.map(|address| i64::from(address.port())).into())
     }),
-    // No advisory lock is ever held, so that releasing all of them is right.
-    Definition::new(
-        "pg_advisory_unlock_all",
-        &[""],
-        "text",
-        |_, _| Ok("".into()),
-    )
+    Definition::new("pg_notify", &["text text"], "text", notify)
+        .volatile()
+        .with_null(),
+    // The set that `pg_listening_channels()` gives.
+    Definition::new("listening_channels_array", &[""], "text[]", |c, _| {
+        Ok(c.facts.backend.mailbox().channels().into())
+    }),
+    Definition::new("pg_notification_queue_usage", &[""], "float8", |_, _| {
+        Ok(0.0.into())
+    }),
+    Definition::new("pg_advisory_unlock_all", &[""], "text", |c, _| {
+        let locks = c.facts.backends.advisory_locks();
+        locks.release_session(c.facts.backend.pid());
+        Ok("".into())
+    })
     .volatile(),
 ];
 
@@ -127,6 +139,16 @@ fn setting(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
             format!("unrecognized configuration parameter \"{name}\""),
         )),
     }
+}
+
+/// `pg_notify(channel, payload)`; NULL is empty, as in PostgreSQL.
+fn notify(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
+    let given = |n: usize| match arguments.get(n) {
+        Some(Datum::Text(text)) => text.as_str(),
+        _ => "",
+    };
+    catalog.facts.outbox.notify(given(0), given(1))?;
+    Ok("".into())
 }
 
 fn set_config(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {

@@ -1,6 +1,7 @@
 //! Prepared statements and cursors.
 
 use super::*;
+use crate::sql::statement::Direction;
 
 #[test]
 fn prepared_statements_and_cursors() {
@@ -19,8 +20,12 @@ fn prepared_statements_and_cursors() {
         one("DEALLOCATE PREPARE \"_PLAN0x1\""),
         Statement::Deallocate(Some("_PLAN0x1".into()))
     );
-    let Statement::DeclareCursor { name, query, hold } =
-        one("declare \"SQL_CUR0x1\" cursor with hold for select 1")
+    let Statement::DeclareCursor {
+        name,
+        query,
+        hold,
+        scroll: false,
+    } = one("declare \"SQL_CUR0x1\" cursor with hold for select 1")
     else {
         panic!()
     };
@@ -32,36 +37,43 @@ fn prepared_statements_and_cursors() {
         panic!()
     };
     assert!(matches!(*query, Statement::Subscribe(_)));
-    for (sql, count) in [
-        ("FETCH c", Some(1)),
-        ("FETCH NEXT FROM c", Some(1)),
-        ("FETCH FORWARD 10 FROM \"c\"", Some(10)),
-        ("FETCH 5 IN c", Some(5)),
-        ("FETCH ALL FROM c", None),
-        ("FETCH FORWARD ALL c", None),
-        ("FETCH FORWARD c", Some(1)),
+    assert!(matches!(
+        one("DECLARE c INSENSITIVE SCROLL CURSOR FOR SELECT 1"),
+        Statement::DeclareCursor { scroll: true, .. }
+    ));
+    for (sql, direction) in [
+        ("FETCH c", Direction::Forward(Some(1))),
+        ("FETCH NEXT FROM c", Direction::Forward(Some(1))),
+        ("FETCH FORWARD 10 FROM \"c\"", Direction::Forward(Some(10))),
+        ("FETCH 5 IN c", Direction::Forward(Some(5))),
+        ("FETCH -5 IN c", Direction::Backward(Some(5))),
+        ("FETCH ALL FROM c", Direction::Forward(None)),
+        ("FETCH FORWARD ALL c", Direction::Forward(None)),
+        ("FETCH FORWARD c", Direction::Forward(Some(1))),
+        ("FETCH BACKWARD FROM c", Direction::Backward(Some(1))),
+        ("FETCH BACKWARD -2 FROM c", Direction::Forward(Some(2))),
+        ("FETCH BACKWARD ALL FROM c", Direction::Backward(None)),
+        ("FETCH PRIOR c", Direction::Backward(Some(1))),
+        ("FETCH FIRST c", Direction::Absolute(1)),
+        ("FETCH LAST IN c", Direction::Absolute(-1)),
+        ("FETCH ABSOLUTE -3 FROM c", Direction::Absolute(-3)),
+        ("FETCH RELATIVE 0 FROM c", Direction::Relative(0)),
     ] {
-        assert_eq!(
-            one(sql),
-            Statement::Fetch {
-                name: "c".into(),
-                count
-            },
-            "{sql}"
-        );
+        let name = "c".into();
+        assert_eq!(one(sql), Statement::Fetch { name, direction }, "{sql}");
     }
-    assert_eq!(
-        one("FETCH next"),
-        Statement::Fetch {
-            name: "next".into(),
-            count: Some(1)
-        }
-    );
+    for name in ["next", "last", "backward"] {
+        let fetched = Statement::Fetch {
+            name: name.into(),
+            direction: Direction::Forward(Some(1)),
+        };
+        assert_eq!(one(&format!("FETCH {name}")), fetched);
+    }
     assert_eq!(
         one("MOVE 2 FROM c"),
         Statement::Move {
             name: "c".into(),
-            count: Some(2)
+            direction: Direction::Forward(Some(2))
         }
     );
     assert_eq!(one("CLOSE ALL"), Statement::CloseCursor(None));

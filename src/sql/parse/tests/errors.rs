@@ -99,10 +99,10 @@ fn errors_have_state_and_position() {
             15,
         ),
         (
-            "FETCH BACKWARD 1 FROM c",
-            "55000",
-            "cursor can only scan forward",
-            7,
+            "FETCH RELATIVE FROM c",
+            "42601",
+            "syntax error at or near \"FROM\"",
+            16,
         ),
         (
             "REPLAY DEAD LETTERS",

@@ -61,7 +61,15 @@ fn running() {
             Statement::ShowOptions("kafka".into()),
         ),
         ("ANALYZE VERBOSE t (a)", Statement::NoOperation("ANALYZE")),
-        ("UNLISTEN *", Statement::NoOperation("UNLISTEN")),
+        ("LISTEN Jobs", Statement::Listen("jobs".into())),
+        ("UNLISTEN *", Statement::Unlisten(None)),
+        (
+            "NOTIFY \"Jobs\", 'it''s'",
+            Statement::Notify {
+                channel: "Jobs".into(),
+                payload: "it's".into(),
+            },
+        ),
         ("VACUUM", Statement::NoOperation("VACUUM")),
     ] {
         assert_eq!(one(sql), expected, "{sql}");

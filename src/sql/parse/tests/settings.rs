@@ -1,6 +1,7 @@
 //! Parameters of the session, and transactions.
 
 use super::*;
+use crate::sql::statement::TransactionModes;
 
 #[test]
 fn parameters() {
@@ -38,20 +39,25 @@ fn parameters() {
         ),
         ("SET my.app TO on", set("my.app", Some("on"), false)),
         (
-            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
-            set(
-                "default_transaction_isolation",
-                Some("read uncommitted"),
-                false,
-            ),
-        ),
-        (
-            "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-            set("default_transaction_read_only", Some("on"), false),
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ UNCOMMITTED, READ ONLY",
+            Statement::SetTransaction {
+                modes: TransactionModes {
+                    isolation: Some("read uncommitted"),
+                    read_only: Some(true),
+                    deferrable: None,
+                },
+                is_session: true,
+            },
         ),
         (
             "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
-            set("transaction_isolation", Some("serializable"), true),
+            Statement::SetTransaction {
+                modes: TransactionModes {
+                    isolation: Some("serializable"),
+                    ..TransactionModes::default()
+                },
+                is_session: false,
+            },
         ),
         (
             "SET SESSION AUTHORIZATION DEFAULT",
@@ -77,14 +83,22 @@ fn parameters() {
 #[test]
 fn transactions() {
     for (sql, expected) in [
-        ("BEGIN", Statement::Begin { read_only: false }),
+        ("BEGIN", Statement::Begin(TransactionModes::default())),
         (
             "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-            Statement::Begin { read_only: true },
+            Statement::Begin(TransactionModes {
+                isolation: Some("repeatable read"),
+                read_only: Some(true),
+                deferrable: None,
+            }),
         ),
         (
             "START TRANSACTION READ WRITE NOT DEFERRABLE",
-            Statement::Begin { read_only: false },
+            Statement::Begin(TransactionModes {
+                isolation: None,
+                read_only: Some(false),
+                deferrable: Some(false),
+            }),
         ),
         ("COMMIT WORK", Statement::Commit { chain: false }),
         ("END AND CHAIN", Statement::Commit { chain: true }),

@@ -1,0 +1,204 @@
+//! Real clients: each runs one session against a PostgreSQL and against the server, and is told the same.
+//!
+//! A session is a program in `clients/` that prints a line per step. What is compared is everything
+//! that a program sees through its driver: rows, types, tags, SQLSTATEs, metadata, notifications. What
+//! is known to differ (types that are not there, rows as values) no session asks for. A client that
+//! cannot be had on this machine is skipped, loudly.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::harness::{Server, run};
+use crate::postgres::Postgres;
+use crate::tools::{is_there, tools_dir};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients")
+}
+
+fn tool(path: &str) -> PathBuf {
+    tools_dir().join("clients").join(path)
+}
+
+/// What a program says of one server.
+fn answers(mut program: Command, host: &str, port: u16) -> Vec<String> {
+    let Output { stdout, stderr, .. } = program
+        .env("PGHOST", host)
+        .env("PGPORT", port.to_string())
+        .env("PGUSER", "tidemill")
+        .env("PGDATABASE", "tidemill")
+        .env("PGCONNECT_TIMEOUT", "20")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONWARNINGS", "ignore")
+        .env("TZ", "UTC")
+        .output()
+        .expect("the client starts");
+    let told = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    told.iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect()
+}
+
+/// Runs a client's session against both servers; every line must be the same.
+fn compare(client: &str, needs: &Path, program: impl Fn() -> Command) {
+    if !is_there(needs, client) {
+        return;
+    }
+    let Some(postgres) = Postgres::start(client) else {
+        return;
+    };
+    run(async {
+        let oracle = postgres.connect().await;
+        oracle
+            .batch_execute("CREATE DATABASE tidemill")
+            .await
+            .expect("a database");
+    });
+    let server = Server::start();
+    let wanted = answers(program(), "127.0.0.1", postgres.port());
+    let (host, port) = server.address().split_once(':').expect("host:port");
+    let got = answers(program(), host, port.parse().expect("a port"));
+    assert!(
+        wanted.len() > 20,
+        "{client} against PostgreSQL: {wanted:#?}"
+    );
+    let differing: Vec<String> = wanted
+        .iter()
+        .zip(&got)
+        .filter(|(wanted, got)| wanted != got)
+        .map(|(wanted, got)| format!("- {wanted}\n+ {got}"))
+        .collect();
+    assert!(
+        differing.is_empty() && wanted.len() == got.len(),
+        "{client}: {} lines, {} from PostgreSQL\n{}\nlog:\n{}",
+        got.len(),
+        wanted.len(),
+        differing.join("\n"),
+        server.log()
+    );
+}
+
+fn python(script: &str) -> impl Fn() -> Command {
+    let script = folder().join(script);
+    move || {
+        let mut command = Command::new(tool("python/bin/python"));
+        command.arg(&script);
+        command
+    }
+}
+
+#[test]
+fn psycopg2_is_told_what_postgres_tells() {
+    let python_is = tool("python/bin/python");
+    compare("psycopg2", &python_is, python("psycopg2_session.py"));
+}
+
+#[test]
+fn psycopg3_is_told_what_postgres_tells() {
+    let python_is = tool("python/bin/python");
+    compare("psycopg 3", &python_is, python("psycopg3_session.py"));
+}
+
+#[test]
+fn asyncpg_is_told_what_postgres_tells() {
+    let python_is = tool("python/bin/python");
+    compare("asyncpg", &python_is, python("asyncpg_session.py"));
+}
+
+#[test]
+fn sqlalchemy_is_told_what_postgres_tells() {
+    let python_is = tool("python/bin/python");
+    compare("SQLAlchemy", &python_is, python("sqlalchemy_session.py"));
+}
+
+#[test]
+fn jdbc_is_told_what_postgres_tells() {
+    let jar = tool("java/jars/postgresql-42.7.4.jar");
+    compare("pgjdbc", &jar, || {
+        let mut command = Command::new("java");
+        command.arg("-cp").arg(&jar).arg(folder().join("Jdbc.java"));
+        command
+    });
+}
+
+#[test]
+fn node_is_told_what_postgres_tells() {
+    let modules = tool("node/node_modules");
+    compare("node-postgres and postgres.js", &modules, || {
+        let mut command = Command::new("node");
+        command
+            .env("NODE_PATH", &modules)
+            .arg(folder().join("node_session.js"));
+        command
+    });
+}
+
+#[test]
+fn pgx_is_told_what_postgres_tells() {
+    let program = tool("go/session");
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(folder().join("go"))
+        .output();
+    match built {
+        Ok(built) if built.status.success() => {}
+        Ok(built) => eprintln!("{}", String::from_utf8_lossy(&built.stderr)),
+        Err(e) => eprintln!("go: {e}"),
+    }
+    compare("pgx", &program, || Command::new(&program));
+}
+
+/// A project with seeds, a view, a table, a materialized view with an index, tests and descriptions,
+/// built twice: dbt replaces what is there by renaming.
+#[test]
+fn dbt_builds_its_project_twice() {
+    let dbt = tool("python/bin/dbt");
+    if !is_there(&dbt, "dbt") {
+        return;
+    }
+    let server = Server::start();
+    let project = server.dir().join("dbt");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(folder().join("dbt"))
+        .arg(&project)
+        .status();
+    assert!(copied.expect("cp runs").success());
+    let (host, port) = server.address().split_once(':').expect("host:port");
+    let port: u16 = port.parse().expect("a port");
+    for arguments in [&["build"][..], &["build"], &["docs", "generate"]] {
+        let mut command = Command::new(&dbt);
+        command
+            .args(["--no-use-colors", "--no-send-anonymous-usage-stats"])
+            .args(arguments)
+            .args(["--profiles-dir", "."])
+            .current_dir(&project);
+        let told = answers(command, host, port);
+        let done = match arguments {
+            ["build"] => told.iter().any(|line| line.contains("ERROR=0 SKIP=0")),
+            _ => told.iter().any(|line| line.contains("Catalog written")),
+        };
+        assert!(done, "{arguments:?}: {told:#?}\nlog:\n{}", server.log());
+    }
+    run(async {
+        let rows = server
+            .rows("SELECT name, orders FROM as_materialized_view ORDER BY name")
+            .await;
+        assert_eq!(rows, [["Ada", "2"], ["Bob", "1"], ["C, D", "1"]]);
+        let described = "SELECT obj_description('as_table'::regclass, 'pg_class'), col_description('as_table'::regclass, 1)";
+        let rows = server.rows(described).await;
+        assert_eq!(rows, [["orders of each customer", "as on the bill"]]);
+    });
+}
+
+#[test]
+fn tools_statements_are_answered_as_postgres_answers_them() {
+    let python_is = tool("python/bin/python");
+    compare(
+        "recorded statements",
+        &python_is,
+        python("recorded_session.py"),
+    );
+}
