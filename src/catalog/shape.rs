@@ -10,7 +10,8 @@
 //!
 //! Rows lie on disk under the names of the stored columns, which are never reused, so that no
 //! ALTER rewrites them. Whatever was planned before an ALTER (a running view, say) goes on with the
-//! columns of its [`Version`]. Absent: types that change; a stored column keeps its type.
+//! columns of its [`Version`]. A stored column may only become wider, where no version of it is
+//! read any more; any other type is that of another stored column, which takes the place of the first.
 
 use datafusion::arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ use crate::error::{Error, Result, sqlstate};
 pub struct Shape {
     /// Every column that the relation ever had, oldest first.
     stored: Vec<StoredColumn>,
-    /// The place in `stored` of each present column, ascending.
+    /// The place in `stored` of each present column.
     shown: Vec<usize>,
     /// How many of `stored` were there at the creation.
     original: usize,
@@ -273,6 +274,40 @@ impl CatalogObject {
         Ok(())
     }
 
+    /// `ALTER COLUMN name TYPE …`, to a type as which all stored rows can be read.
+    pub fn widen_column(&mut self, name: &str, column: ColumnDefinition) -> Result<()> {
+        let at = self.column_named(name)?;
+        let (columns, shape) = self.alterable()?;
+        let stored = shape.shown[at];
+        for version in &mut shape.versions {
+            if let Some(at) = version.shown.iter().position(|s| *s == stored) {
+                version.columns[at].sql_type = column.sql_type.clone();
+                version.columns[at].text_type = column.text_type;
+            }
+        }
+        let definition = &mut shape.stored[stored].definition;
+        definition.sql_type = column.sql_type.clone();
+        definition.text_type = column.text_type;
+        columns[at] = column;
+        Ok(())
+    }
+
+    /// One column gives its name and its place to another, and goes.
+    pub fn replace_column(&mut self, name: &str, by: &str) -> Result<()> {
+        let (at, from) = (self.column_named(name)?, self.column_named(by)?);
+        let (columns, shape) = self.alterable()?;
+        let mut column = columns.remove(from);
+        let stored = shape.shown.remove(from);
+        name.clone_into(&mut column.name);
+        // The one that comes is behind the one that goes.
+        columns[at] = column;
+        let gone = std::mem::replace(&mut shape.shown[at], stored);
+        shape.stored[gone].dropped = true;
+        let sent_as = shape.stored[gone].sent_as.take();
+        shape.stored[stored].sent_as = sent_as;
+        Ok(())
+    }
+
     /// `RENAME COLUMN name TO new_name [FROM sent_as]`.
     pub fn rename_column(
         &mut self,
@@ -393,6 +428,23 @@ mod tests {
         let whole = t.with_stored_columns();
         assert_eq!(whole.columns()[2].name, "d");
         assert!(whole.columns()[1].name.starts_with('\u{1}'));
+    }
+
+    #[test]
+    fn a_column_of_another_type_takes_a_place() {
+        let mut t = table();
+        t.add_column(column("new"), None).unwrap();
+        t.add_column(column("c"), None).unwrap();
+        t.replace_column("b", "new").unwrap();
+        assert_eq!(names(&t), ["a", "b", "c"]);
+        let places: Vec<_> = (0..3).map(|i| t.stored_index(i)).collect();
+        assert_eq!(places, [0, 2, 3]);
+        assert!(t.stored_columns()[1].dropped);
+        let wide = ColumnDefinition::new("c", crate::types::SqlType::Double);
+        t.widen_column("c", wide.clone()).unwrap();
+        assert_eq!(t.columns()[2], wide);
+        assert_eq!(t.stored_columns()[3].definition.sql_type, wide.sql_type);
+        assert_eq!(t.at_version(2).columns()[3].sql_type, wide.sql_type);
     }
 
     #[test]

@@ -6,11 +6,12 @@
 //! GROUP BY i, SELECT DISTINCT i                 →  of each length the interval of the least key
 //! min(i), max(i), greatest(i, j), least(i, j)   →  of their keys, which sort as lengths do
 //! count(DISTINCT i), nullif(i, j)               →  of their lengths
+//! INTERSECT, EXCEPT                             →  rows are equal by the lengths in them
 //! ```
 //! Comparisons are settled by [`crate::sql::planner`] and [`crate::sql::text_constants`]. Runs before
 //! the engine settles the types of frames, which it refuses over intervals. Which interval stands for
 //! all of one length is PostgreSQL's first; here it hangs on the group alone, not on its order.
-//! Absent: grouping sets, INTERSECT and EXCEPT, `sum(DISTINCT i)` and `array_agg(DISTINCT i)`.
+//! Absent: `sum(DISTINCT i)` and `array_agg(DISTINCT i)`.
 
 mod groups;
 mod windows;
@@ -25,11 +26,12 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprSchemable, LogicalPlan, ScalarUDF, SortExpr, lit, when,
+    Distinct, Expr, ExprSchemable, Join, LogicalPlan, ScalarUDF, SortExpr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::intervals;
+use crate::sql::set_operations::is_set_operation;
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -67,6 +69,7 @@ fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>>
             Transformed::new_transformed(LogicalPlan::Distinct(Distinct::On(distinct)), changed)
         }
         LogicalPlan::Distinct(Distinct::All(input)) => groups::distinct(input)?,
+        LogicalPlan::Join(join) if is_set_operation(&join) => equal_by_length(join)?,
         LogicalPlan::Aggregate(aggregate) => ordered(LogicalPlan::Aggregate(aggregate))?
             .transform_data(|plan| match plan {
                 LogicalPlan::Aggregate(aggregate) => groups::aggregate(aggregate),
@@ -82,6 +85,20 @@ fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>>
     };
     let transformed = is_changed || rewritten.transformed;
     Ok(Transformed::new_transformed(rewritten.data, transformed))
+}
+
+/// Rows of set operations are equal where their intervals have one length.
+fn equal_by_length(mut join: Join) -> DataFusionResult<Transformed<LogicalPlan>> {
+    let mut changed = false;
+    for (left, right) in &mut join.on {
+        if into_length(left, join.left.schema()) {
+            changed |= into_length(right, join.right.schema());
+        }
+    }
+    Ok(Transformed::new_transformed(
+        LogicalPlan::Join(join),
+        changed,
+    ))
 }
 
 /// ORDER BY within the functions of a node.

@@ -1,14 +1,13 @@
 //! Types that Arrow does not tell apart (uuid, json, jsonb, the catalog's own) stay what they are in
-//! CASE, `coalesce` and its like, arrays and their elements, aggregates and subqueries.
+//! CASE, `coalesce` and its like, arrays and their elements, `unnest`, aggregates and subqueries.
 //!
 //! Columns and most functions carry such a type in their field; the engine drops it where a value is
 //! one of several. Without it a uuid is shown as bytes, and a driver is told another type.
 //!
 //! ```text
 //! coalesce(u, v)              →  kept[uuid](coalesce(u, v))
-//! array_agg(u)                →  a projection above: kept[uuid[]](…)
+//! array_agg(u), unnest(a)     →  a projection above: kept[uuid[]](…), kept[uuid](…)
 //! ```
-//! Absent: `unnest`, whose elements have the type that Arrow has.
 
 use std::collections::HashMap;
 
@@ -19,7 +18,7 @@ use datafusion::common::{Column, DFSchema, Result as DataFusionResult};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Unnest};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::casts;
@@ -110,23 +109,24 @@ fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>>
 
 /// A projection above what cannot hold a function around its results.
 fn above(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
-    let first = match &plan {
+    let computed = |first: usize, results: &[Expr]| {
+        let schema = merge_schema(&plan.inputs());
+        let results = results.iter().enumerate();
+        results
+            .filter_map(|(at, result)| Some((first + at, lost_type(result, &schema)?)))
+            .collect()
+    };
+    let width = plan.schema().fields().len();
+    let lost: HashMap<usize, String> = match &plan {
         LogicalPlan::Aggregate(aggregate) => {
-            plan.schema().fields().len() - aggregate.aggr_expr.len()
+            computed(width - aggregate.aggr_expr.len(), &aggregate.aggr_expr)
         }
-        LogicalPlan::Window(window) => window.input.schema().fields().len(),
-        _ => return Ok(Transformed::no(plan)),
+        LogicalPlan::Window(window) => {
+            computed(width - window.window_expr.len(), &window.window_expr)
+        }
+        LogicalPlan::Unnest(unnest) => elements(unnest),
+        _ => HashMap::new(),
     };
-    let schema = merge_schema(&plan.inputs());
-    let results = match &plan {
-        LogicalPlan::Aggregate(aggregate) => &aggregate.aggr_expr,
-        LogicalPlan::Window(window) => &window.window_expr,
-        _ => return Ok(Transformed::no(plan)),
-    };
-    let results = results.iter().enumerate();
-    let lost: HashMap<usize, String> = results
-        .filter_map(|(at, result)| Some((first + at, lost_type(result, &schema)?)))
-        .collect();
     if lost.is_empty() {
         return Ok(Transformed::no(plan));
     }
@@ -145,6 +145,24 @@ fn above(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
         .collect();
     let plan = LogicalPlanBuilder::from(plan).project(outputs)?.build()?;
     Ok(Transformed::yes(plan))
+}
+
+/// The places of elements whose fields do not say their types.
+fn elements(unnest: &Unnest) -> HashMap<usize, String> {
+    let (given, shown) = (unnest.input.schema(), &unnest.schema);
+    let places = unnest.dependency_indices.iter().enumerate();
+    let elements = places.filter_map(|(place, of)| {
+        let mut meant = type_of_field(given.field(*of))?;
+        let mut data_type = given.field(*of).data_type();
+        while let DataType::List(item) = data_type
+            && data_type != shown.field(place).data_type()
+        {
+            meant = meant.strip_suffix(ARRAY)?.to_owned();
+            data_type = item.data_type();
+        }
+        (type_of_field(shown.field(place)).as_ref() != Some(&meant)).then_some((place, meant))
+    });
+    elements.collect()
 }
 
 fn keep(type_name: &str, expression: Expr) -> Expr {

@@ -25,6 +25,7 @@ pub mod hints;
 pub mod host_functions;
 pub mod interval;
 mod interval_order;
+mod join_alias;
 mod kept_types;
 pub mod masking;
 pub mod names;

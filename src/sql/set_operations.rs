@@ -44,13 +44,16 @@ fn rewrite(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
     }
 }
 
-/// Only set operations join with equal NULLs before a plan is optimized. Without ALL their left
-/// side is distinct, and there is nothing to count.
-fn is_counted(join: &Join) -> bool {
-    let is_set_operation = matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
+/// Only set operations join with equal NULLs before a plan is optimized.
+pub(super) fn is_set_operation(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
         && join.null_equality == NullEquality::NullEqualsNull
         && join.filter.is_none()
-        && join.on.len() == join.left.schema().fields().len();
+        && join.on.len() == join.left.schema().fields().len()
+}
+
+/// Without ALL the left side is distinct, and there is nothing to count.
+fn is_counted(join: &Join) -> bool {
     // A plan may be analyzed twice.
     let is_done = join
         .left
@@ -58,7 +61,7 @@ fn is_counted(join: &Join) -> bool {
         .fields()
         .last()
         .is_some_and(|f| f.name() == LEFT_COPY);
-    is_set_operation && !is_done && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
+    is_set_operation(join) && !is_done && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
 }
 
 fn counted(join: Join) -> DataFusionResult<LogicalPlan> {

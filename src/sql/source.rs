@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::{
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::dialect::QueryDialect;
-use crate::sql::exclusions::as_marks;
+use crate::sql::{exclusions, join_alias};
 
 /// The dialect of every parse.
 pub(crate) static DIALECT: QueryDialect = QueryDialect {
@@ -120,7 +120,9 @@ impl<'a> Source<'a> {
         statements.push(StatementTokens {
             start: self.offset(first.span.start),
             end: self.offset(last.span.end),
-            tokens: as_marks(plain_words(split_operators(split_closing_brackets(tokens)))),
+            tokens: join_alias::as_marks(exclusions::as_marks(plain_words(split_operators(
+                split_closing_brackets(tokens),
+            )))),
         });
     }
 

@@ -18,7 +18,7 @@ use crate::catalog::function::{
 use super::access::AccessStatement;
 use super::recovery::RecoveryStatement;
 use crate::error::{Error, Result, sqlstate};
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -329,6 +329,17 @@ pub enum ObjectKind {
     Secret,
 }
 
+/// Another type of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnType {
+    /// the type
+    pub sql_type: SqlType,
+    /// for text: how it was declared
+    pub text_type: Option<TextType>,
+    /// the expression that gives the values, as SQL text; `None`: the column itself
+    pub using: Option<String>,
+}
+
 /// `CREATE AGGREGATE`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateAggregate {
@@ -389,6 +400,8 @@ pub enum AlterAction {
     SetNullable(String, bool),
     /// `ALTER [COLUMN] c SET DEFAULT e` / `DROP DEFAULT` (`None`)
     SetDefault(String, Option<String>),
+    /// `ALTER [COLUMN] c [SET DATA] TYPE t [USING e]`
+    SetType(String, ColumnType),
     /// `ALTER WATERMARK FOR c AS e` / `DROP WATERMARK` (`None`)
     SetWatermark(Option<(WatermarkDefinition, DelayUnit)>),
     /// `ADD CONSTRAINT n EXPECT …`

@@ -96,37 +96,66 @@ fn as_condition(
             let both = Expr::BinaryExpr(BinaryExpr { left, op, right });
             Ok(Transformed::new(both, changed, TreeNodeRecursion::Continue))
         }
-        Expr::Exists(test) if is_joinable(&test.subquery) => {
-            Ok(Transformed::no(Expr::Exists(test)))
+        Expr::Exists(test) => {
+            let bare = of_rows(test)?;
+            match is_joinable(&bare.data.subquery) {
+                true => Ok(bare.update_data(Expr::Exists)),
+                false => as_value(Expr::Exists(bare.data), schema),
+            }
         }
-        Expr::Not(inner) if matches!(inner.as_ref(), Expr::Exists(test) if is_joinable(&test.subquery)) => {
-            Ok(Transformed::no(Expr::Not(inner)))
-        }
-        Expr::InSubquery(test)
-            if !test.negated && is_joinable(&test.subquery) || is_whole && knows_nulls(&test) =>
-        {
-            named_value(test)
+        Expr::Not(inner) => match *inner {
+            Expr::Exists(test) => {
+                let bare = of_rows(test)?;
+                match is_joinable(&bare.data.subquery) {
+                    true => Ok(bare.update_data(|test| Expr::Not(Box::new(Expr::Exists(test))))),
+                    false => as_value(Expr::Not(Box::new(Expr::Exists(bare.data))), schema),
+                }
+            }
+            other => as_value(Expr::Not(Box::new(other)), schema),
+        },
+        Expr::InSubquery(test) => {
+            let named = named_value(test)?;
+            let test = &named.data;
+            match !test.negated && is_joinable(&test.subquery) || is_whole && knows_nulls(test) {
+                true => Ok(named.update_data(Expr::InSubquery)),
+                false => as_value(Expr::InSubquery(named.data), schema),
+            }
         }
         other => as_value(other, schema),
     }
 }
 
+/// EXISTS without what its subquery shows: only rows count, and the engine would take what is shown
+/// for what is compared under the same name.
+fn of_rows(mut test: Exists) -> DataFusionResult<Transformed<Exists>> {
+    let LogicalPlan::Projection(projection) = test.subquery.subquery.as_ref() else {
+        return Ok(Transformed::no(test));
+    };
+    if test.subquery.outer_ref_columns.is_empty() || projection.expr.len() == 1 {
+        return Ok(Transformed::no(test));
+    }
+    let row = lit(true).alias("\u{1}exists");
+    let plan = Projection::try_new(vec![row], Arc::clone(&projection.input))?;
+    test.subquery.subquery = Arc::new(LogicalPlan::Projection(plan));
+    Ok(Transformed::yes(test))
+}
+
 /// What the subquery of an IN computes, under a name of its own: the engine carries what its conditions
 /// compare up beside it, and a column of that name would be there twice.
-fn named_value(mut test: InSubquery) -> DataFusionResult<Transformed<Expr>> {
+fn named_value(mut test: InSubquery) -> DataFusionResult<Transformed<InSubquery>> {
     let LogicalPlan::Projection(projection) = test.subquery.subquery.as_ref() else {
-        return Ok(Transformed::no(Expr::InSubquery(test)));
+        return Ok(Transformed::no(test));
     };
     let [computed] = projection.expr.as_slice() else {
-        return Ok(Transformed::no(Expr::InSubquery(test)));
+        return Ok(Transformed::no(test));
     };
     if matches!(computed, Expr::Column(_)) {
-        return Ok(Transformed::no(Expr::InSubquery(test)));
+        return Ok(Transformed::no(test));
     }
     let named = computed.clone().unalias().alias("\u{1}in");
     let plan = Projection::try_new(vec![named], Arc::clone(&projection.input))?;
     test.subquery.subquery = Arc::new(LogicalPlan::Projection(plan));
-    Ok(Transformed::yes(Expr::InSubquery(test)))
+    Ok(Transformed::yes(test))
 }
 
 /// A subquery of a shape that the engine makes a join of.

@@ -25,6 +25,10 @@ pub fn multiset(rows: Vec<Vec<String>>) -> Multiset {
 
 /// A number with a fraction as its first digits, without zeros at the end; all else as it is.
 fn comparable(value: &str) -> String {
+    // Which of the two zeros stands for both hangs on which came first.
+    if value == "-0" {
+        return "0".to_owned();
+    }
     let fraction = value.contains('.') || value.contains('e');
     let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e');
     if !fraction || !value.chars().all(digits) {

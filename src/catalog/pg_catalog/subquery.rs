@@ -131,16 +131,18 @@ fn needs_rows(subquery: &Subquery) -> PlanResult<bool> {
     Ok(reads_only_catalog(&subquery.subquery)? && !is_joinable(&subquery.subquery)?)
 }
 
+/// It reads relations of the catalog, and no others. One that reads nothing is anyone's.
 fn reads_only_catalog(plan: &LogicalPlan) -> PlanResult<bool> {
-    let mut only = true;
+    let (mut reads, mut only) = (false, true);
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
             let provider = source_as_provider(&scan.source)?;
+            reads = true;
             only &= (provider.as_ref() as &dyn Any).is::<CatalogRelation>();
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(only)
+    Ok(reads && only)
 }
 
 /// An aggregate over one filter whose correlated conditions are all equalities of an inner column.

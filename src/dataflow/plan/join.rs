@@ -116,7 +116,9 @@ impl Translator<'_> {
     /// A join as of the batch; 0A000 where one side or the kind of join does not allow it.
     fn passing(&self, join: &Join, left: usize, right: usize) -> Result<LeftRows> {
         let refused = |why: &str| Error::unsupported(why.to_owned());
-        if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+        // An inner join of whose right side nothing is used may have become a semi join.
+        let keeps_left = [JoinType::Inner, JoinType::Left, JoinType::LeftSemi];
+        if !keeps_left.contains(&join.join_type) {
             return Err(refused(
                 "FOR SYSTEM_TIME AS OF takes an inner or a left join",
             ));

@@ -70,11 +70,12 @@ pub(super) fn translate(
     };
     let root = translator.node(plan, Place::Outermost)?;
     assert_eq!(root + 1, translator.nodes.len(), "the root comes last");
-    require_passing_joins(request.plan, &translator.nodes)?;
+    require_passing_joins(plan, &translator.nodes)?;
     Ok((translator.nodes, translator.emits_on_close))
 }
 
-/// A mark of `FOR SYSTEM_TIME AS OF` that no join has kept must not go without a word.
+/// A mark of `FOR SYSTEM_TIME AS OF` that no join has kept must not go without a word. With what
+/// the optimizer found to give no rows, its marks are gone.
 fn require_passing_joins(plan: &LogicalPlan, nodes: &[PlanNode]) -> Result<()> {
     let mut is_marked = false;
     plan.apply_with_subqueries(|node| {

@@ -110,11 +110,11 @@ impl Session {
         threads::physical_plan(&state, &plan).await.map(drop)
     }
 
-    fn access(&self) -> Arc<Access> {
+    pub(super) fn access(&self) -> Arc<Access> {
         self.definitions().access().clone()
     }
 
-    fn stage_access(&mut self, change: AccessChange) -> Result<()> {
+    pub(super) fn stage_access(&mut self, change: AccessChange) -> Result<()> {
         self.stage(CatalogChange::Access(change), None)
     }
 

@@ -90,6 +90,9 @@ impl Session {
                 column.default.clone_from(default);
                 self.default_text(column).await?;
             }
+            AlterAction::SetType(name, wanted) => {
+                return self.set_column_type(object, name, wanted).await;
+            }
             AlterAction::SetWatermark(watermark) => {
                 return self.set_watermark(object, watermark.as_ref()).await;
             }
@@ -117,7 +120,7 @@ impl Session {
     }
 
     /// Stages an altered definition; a connector that cannot read it refuses.
-    fn stage_altered(&mut self, changed: CatalogObject) -> Result<()> {
+    pub(super) fn stage_altered(&mut self, changed: CatalogObject) -> Result<()> {
         check_columns(changed.columns())?;
         self.parts.engine().check_source(&changed)?;
         let changed = Arc::new(changed);
@@ -128,7 +131,7 @@ impl Session {
         self.stage(change, Some(Action::AlterRelation(changed)))
     }
 
-    fn check_stream(&self, object: &CatalogObject) -> Result<()> {
+    pub(super) fn check_stream(&self, object: &CatalogObject) -> Result<()> {
         match &object.definition {
             Definition::Stream(stream) => self.check_stream_expressions(stream),
             _ => Ok(()),
@@ -165,7 +168,10 @@ impl Session {
     }
 
     /// The text of what a column's default gives now; `None` for NULL or without a default.
-    async fn default_text(&mut self, column: &ColumnDefinition) -> Result<Option<String>> {
+    pub(super) async fn default_text(
+        &mut self,
+        column: &ColumnDefinition,
+    ) -> Result<Option<String>> {
         self.default_value_text(column).await.map_err(|e| {
             let clause = format!("the default of column \"{}\"", column.name);
             e.context(clause)
@@ -199,7 +205,11 @@ impl Session {
 
     /// Rows without a key are known by all that is stored of them, so what a dropped column held
     /// must not tell them apart.
-    async fn forget_values(&mut self, object: &Arc<CatalogObject>, at: usize) -> Result<()> {
+    pub(super) async fn forget_values(
+        &mut self,
+        object: &Arc<CatalogObject>,
+        at: usize,
+    ) -> Result<()> {
         let column = &object.columns()[at];
         if !column.nullable {
             let mut nullable = CatalogObject::clone(object);
@@ -287,7 +297,7 @@ fn contains_nulls(column: &str, relation: &str) -> Error {
     .about(Subject::column(relation, column))
 }
 
-fn is_key(object: &CatalogObject, column: &str) -> bool {
+pub(super) fn is_key(object: &CatalogObject, column: &str) -> bool {
     matches!(&object.definition, Definition::Table(t) if t.primary_key.iter().any(|k| k == column))
 }
 

@@ -42,16 +42,7 @@ impl Session {
         create: &CreateMaterializedView,
         depends_on: &[String],
     ) -> Result<ChosenPipeline> {
-        let wanted = match create.options.get("pipeline") {
-            Some(OptionValue::Text(name)) => Some(name.clone()),
-            Some(OptionValue::Secret(_)) => {
-                return Err(Error::new(
-                    sqlstate::INVALID_PARAMETER_VALUE,
-                    "a pipeline's name cannot be a secret",
-                ));
-            }
-            None => None,
-        };
+        let wanted = pipeline_named(create)?;
         let inputs = pipelines_read(&self.definitions(), depends_on);
         let name = match wanted {
             Some(wanted) if inputs.is_empty() || inputs.contains(&wanted) => wanted,
@@ -63,6 +54,28 @@ impl Session {
         chosen.merged.extend(inputs);
         chosen.merged.retain(|input| *input != chosen.name);
         Ok(chosen)
+    }
+
+    /// The pipeline of a view that takes the place of one of `own`: that, or what it becomes one with.
+    pub(super) fn pipeline_of_new(
+        &self,
+        own: &str,
+        create: &CreateMaterializedView,
+        depends_on: &[String],
+    ) -> Result<ChosenPipeline> {
+        let mut inputs = pipelines_read(&self.definitions(), depends_on);
+        inputs.insert(own.to_owned());
+        let name = match pipeline_named(create)? {
+            Some(wanted) if inputs.contains(&wanted) => wanted,
+            Some(_) => return Err(stays(&create.name, own)),
+            None if inputs.len() > 1 => self.parts.engine().furthest(&inputs),
+            None => own.to_owned(),
+        };
+        inputs.remove(&name);
+        Ok(ChosenPipeline {
+            name,
+            merged: inputs.into_iter().collect(),
+        })
     }
 
     /// Makes pipelines one, as a view over their views needs it.
@@ -134,6 +147,29 @@ impl Session {
             }),
         )
     }
+}
+
+/// The pipeline that a statement names.
+fn pipeline_named(create: &CreateMaterializedView) -> Result<Option<String>> {
+    match create.options.get("pipeline") {
+        Some(OptionValue::Text(name)) => Ok(Some(name.clone())),
+        Some(OptionValue::Secret(_)) => Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            "a pipeline's name cannot be a secret",
+        )),
+        None => Ok(None),
+    }
+}
+
+fn stays(view: &str, pipeline: &str) -> Error {
+    Error::unsupported(format!(
+        "materialized view \"{view}\" cannot move to another pipeline"
+    ))
+    .detail(format!("It runs in \"{pipeline}\"."))
+    .hint(format!(
+        "Say DROP MATERIALIZED VIEW {}, then create it again.",
+        quote_identifier(view)
+    ))
 }
 
 fn elsewhere(view: &str, wanted: &str, inputs: &BTreeSet<String>) -> Error {

@@ -6,6 +6,7 @@
 mod aggregates;
 mod alter;
 mod bounds;
+mod column_types;
 mod columns;
 mod create;
 mod drop;

@@ -3,7 +3,8 @@
 //! ```text
 //! the same plan      the definition changes, the state stays
 //! another plan       the new view is filled in the old one's pipeline at a batch border, and
-//!                    readers change over with the batch that fills it
+//!                    readers change over with the batch that fills it; pipelines of which it
+//!                    reads views become one with that first
 //! ```
 //! Running views and sinks that read the view would have to start over too, so that they are named
 //! and nothing is done. Its indexes do start over: they are filled once the view is. Absent: keeping the state of some of a changed plan's operators; what they
@@ -20,11 +21,12 @@ use super::super::work::Action;
 use super::super::{Session, StatementResult, show};
 use super::alter::columns_mut;
 use super::listed;
+use super::merging::ChosenPipeline;
 use super::readers::Seen;
 use super::views::{Bound, keeps_columns, own_part, reaches};
 use crate::catalog::access::AccessChange;
 use crate::catalog::changes::CatalogChange;
-use crate::catalog::definition::{CatalogObject, Definition, OptionValue};
+use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::snapshot::{kind_of, pipeline_of, wrong_kind};
 use crate::dataflow::plan::{ExplainRow, ViewPlan};
 use crate::error::{Error, Result, sqlstate};
@@ -35,6 +37,7 @@ use crate::sql::statement::{CreateMaterializedView, ObjectKind};
 /// A replacement that was looked at.
 struct Replacement {
     object: Arc<CatalogObject>,
+    pipeline: ChosenPipeline,
     bound: Bound,
     plan: ViewPlan,
     keeps_state: bool,
@@ -72,9 +75,14 @@ impl Session {
             .detail("The old view is read until the new one is filled."));
         }
         self.tell_of_unbounded_state(&old.name, &new.plan);
-        if let Some(pipeline) = pipeline_of(&old.definition) {
-            self.join_pipeline(pipeline, settings)?;
+        if !new.pipeline.merged.is_empty() {
+            // First, and by itself: the old view moves with what it has, and then goes.
+            self.merge_pipelines(&create.name, &new.pipeline)?;
+            self.commit_work().await?;
+            self.begin_work();
         }
+        self.join_pipeline(&new.pipeline.name, settings)?;
+        let old = &Arc::clone(self.definitions().require_same(old)?);
         let gone = CatalogChange::Drop {
             name: old.name.clone(),
             oid: old.oid,
@@ -108,8 +116,8 @@ impl Session {
         let Definition::MaterializedView(view) = &old.definition else {
             return Err(wrong_kind(old, ObjectKind::MaterializedView));
         };
-        self.check_pipeline(&view.pipeline, create, &bound)?;
-        let object = self.defined_view(create, query, &bound, &view.pipeline);
+        let pipeline = self.pipeline_of_new(&view.pipeline, create, &bound.depends_on)?;
+        let object = self.defined_view(create, query, &bound, &pipeline.name);
         if reaches(&self.definitions(), &object, &old.name) {
             return Err(Error::new(
                 sqlstate::INVALID_OBJECT_DEFINITION,
@@ -146,51 +154,11 @@ impl Session {
                 true => Arc::new(renewed),
                 false => object,
             },
+            pipeline,
             bound,
             plan,
             keeps_state,
         })
-    }
-
-    /// A view stays in its pipeline.
-    fn check_pipeline(
-        &self,
-        pipeline: &str,
-        create: &CreateMaterializedView,
-        bound: &Bound,
-    ) -> Result<()> {
-        let mut same = create.clone();
-        let wanted = same.options.remove("pipeline");
-        // What it reads decides, and where that leaves it open, it stays.
-        same.name = pipeline.to_owned();
-        let chosen = self.choose_pipeline(&same, &bound.depends_on)?;
-        let is_wanted = wanted.is_none_or(|w| w == OptionValue::Text(pipeline.to_owned()));
-        if chosen.name == pipeline && chosen.merged.is_empty() && is_wanted {
-            return Ok(());
-        }
-        if !chosen.merged.is_empty() {
-            return Err(Error::unsupported(format!(
-                "replacing materialized view \"{}\" cannot merge pipelines",
-                create.name
-            ))
-            .detail(format!(
-                "The new query reads views of {} too.",
-                listed(chosen.merged.iter().map(String::as_str))
-            ))
-            .hint(format!(
-                "Say DROP MATERIALIZED VIEW {}, then create it again.",
-                quote_identifier(&create.name)
-            )));
-        }
-        Err(Error::unsupported(format!(
-            "materialized view \"{}\" cannot move to another pipeline",
-            create.name
-        ))
-        .detail(format!("It runs in \"{pipeline}\"."))
-        .hint(format!(
-            "Say DROP MATERIALIZED VIEW {}, then create it again.",
-            quote_identifier(&create.name)
-        )))
     }
 
     /// Nothing that runs may read it, and plain views must find its columns.

@@ -110,7 +110,9 @@ impl<'a> Dependent<'a> {
         match plan {
             LogicalPlan::Projection(projection) => {
                 let input = self.evaluate(&projection.input)?;
-                let mut outputs = self.replace_all(&projection.expr, projection.input.schema())?;
+                let names = projection.schema.columns();
+                let schema = projection.input.schema();
+                let mut outputs = self.replace_named(&projection.expr, names, schema)?;
                 outputs.extend(self.carried_expressions());
                 Projection::try_new(outputs, Arc::new(input)).map(LogicalPlan::Projection)
             }
@@ -172,8 +174,15 @@ impl<'a> Dependent<'a> {
         let input = Arc::new(self.evaluate(&aggregate.input)?);
         let schema = aggregate.input.schema();
         let outputs = aggregate.schema.columns();
-        let own_groups = self.replace_all(&aggregate.group_expr, schema)?;
-        let values = self.replace_all(&aggregate.aggr_expr, schema)?;
+        let names = aggregate.schema.columns();
+        let first_value = names.len() - aggregate.aggr_expr.len();
+        let of_values = names[first_value..].to_vec();
+        let own_groups = match first_value == aggregate.group_expr.len() {
+            true => self.replace_named(&aggregate.group_expr, names, schema)?,
+            // The sets of groups have no names as such.
+            false => self.replace_all(&aggregate.group_expr, schema)?,
+        };
+        let values = self.replace_named(&aggregate.aggr_expr, of_values, schema)?;
         let groups = own_groups.into_iter().chain(self.carried_expressions());
         let grouped = LogicalPlan::Aggregate(Aggregate::try_new(input, groups.collect(), values)?);
         if !aggregate.group_expr.is_empty() {
@@ -426,9 +435,22 @@ impl<'a> Dependent<'a> {
 
     /// Expressions with carried columns for outer ones, under the names that they had.
     fn replace_all(&self, all: &[Expr], schema: &DFSchema) -> DataFusionResult<Vec<Expr>> {
+        let names = all.iter().map(|e| e.qualified_name());
+        let names = names.map(|(relation, name)| Column::new(relation, name));
+        self.replace_named(all, names.collect(), schema)
+    }
+
+    /// As [`Self::replace_all`], under the names that the node gives them: what an expression is
+    /// called changes with the outer columns in it, once these are carried.
+    fn replace_named(
+        &self,
+        all: &[Expr],
+        names: Vec<Column>,
+        schema: &DFSchema,
+    ) -> DataFusionResult<Vec<Expr>> {
         all.iter()
-            .map(|e| {
-                let (relation, name) = e.qualified_name();
+            .zip(names)
+            .map(|(e, Column { relation, name, .. })| {
                 let replaced = self.replace(e.clone(), schema)?;
                 Ok(
                     match replaced.qualified_name() == (relation.clone(), name.clone()) {

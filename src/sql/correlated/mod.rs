@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! π[(q(a)) AS s](p)   →   π[v AS s](p ⟕ (q evaluated over δ(π[a](p))) ON a IS NOT DISTINCT FROM a')
-//! p, LATERAL q(a)     →   p ⋈ (q evaluated over δ(π[a](p))) ON a IS NOT DISTINCT FROM a'
+//! p, LATERAL q(a)     →   p ⋈ (q evaluated over δ(π[a](p))) ON a IS NOT DISTINCT FROM a'  ([`lateral`])
 //! ```
 //! (Neumann, Kemper: Unnesting Arbitrary Queries, BTW 2015.) [`dependent`] carries the outer
 //! columns through the subquery's plan. Runs last among the analyzer's rules, when types are
@@ -14,6 +14,7 @@
 //! conditions, DISTINCT ON inside a correlated subquery.
 
 mod dependent;
+mod lateral;
 mod simple;
 
 use std::cell::Cell;
@@ -23,15 +24,15 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
     Column, DFSchema, JoinConstraint, JoinType, NullEquality, Result as DataFusionResult,
-    TableReference,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Aggregate, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
+    Aggregate, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::only_value::only_value;
+use crate::sql::text_constants::with_new_schema;
 use dependent::Dependent;
 pub(super) use simple::{gives_one_row, holds_subquery, is_simple_relation};
 
@@ -46,7 +47,14 @@ impl AnalyzerRule for CorrelatedSubqueries {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
         let names = Names::after(&plan)?;
-        rewrite_tree(plan, &names)
+        let first = names.next.get();
+        let plan = rewrite_tree(plan, &names)?;
+        if names.next.get() == first {
+            return Ok(plan);
+        }
+        // What an outer join gives may be NULL, and so may what is made of it above.
+        plan.transform_up_with_subqueries(|plan| Ok(Transformed::yes(with_new_schema(plan)?)))
+            .map(|t| t.data)
     }
 }
 
@@ -98,7 +106,7 @@ fn rewrite_node(plan: LogicalPlan, fresh: &Names) -> DataFusionResult<LogicalPla
                 .build()
         }
         LogicalPlan::Aggregate(aggregate) => rewrite_aggregate(aggregate, fresh),
-        LogicalPlan::Join(join) => rewrite_join(join, fresh),
+        LogicalPlan::Join(join) => lateral::rewrite(join, fresh),
         other => Ok(other),
     }
 }
@@ -195,61 +203,6 @@ fn join_value(
     };
     let joined = dependent.join(plan, valued, JoinType::Left, None)?;
     Ok((joined, Expr::Column(Column::new_unqualified(name))))
-}
-
-/// `LATERAL` subqueries, which are the right sides of joins.
-fn rewrite_join(join: Join, fresh: &Names) -> DataFusionResult<LogicalPlan> {
-    let is_lateral = matches!(join.join_type, JoinType::Inner | JoinType::Left);
-    let (Some((inner, alias)), true) = (lateral_of(&join.right), is_lateral) else {
-        return Ok(LogicalPlan::Join(join));
-    };
-    let columns = outer_columns(&inner, join.left.schema())?;
-    let is_simple = is_simple_relation(&inner) && !simple::hides_compared(&inner);
-    if columns.is_empty() || is_simple {
-        return Ok(LogicalPlan::Join(join));
-    }
-    let outputs = join.schema.columns();
-    let dependent = Dependent::new(&join.left, columns, fresh)?;
-    let mut evaluated = dependent.evaluate(&inner)?;
-    if let Some(alias) = alias {
-        let own = inner.schema().columns();
-        let named = own.iter().map(|column| {
-            Expr::Column(column.clone()).alias_qualified(Some(alias.clone()), &column.name)
-        });
-        let outputs: Vec<Expr> = named.chain(dependent.carried().map(Expr::Column)).collect();
-        evaluated = LogicalPlanBuilder::from(evaluated)
-            .project(outputs)?
-            .build()?;
-    }
-    let conditions = join
-        .on
-        .iter()
-        .map(|(left, right)| left.clone().eq(right.clone()))
-        .chain(join.filter.clone())
-        .reduce(Expr::and);
-    let joined = dependent.join(
-        Arc::unwrap_or_clone(join.left),
-        evaluated,
-        join.join_type,
-        conditions,
-    )?;
-    LogicalPlanBuilder::from(joined)
-        .project(outputs.into_iter().map(Expr::Column))?
-        .build()
-}
-
-/// The plan of a lateral subquery, and its alias.
-fn lateral_of(plan: &LogicalPlan) -> Option<(Arc<LogicalPlan>, Option<TableReference>)> {
-    match plan {
-        LogicalPlan::Subquery(subquery) => Some((Arc::clone(&subquery.subquery), None)),
-        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => match input.as_ref() {
-            LogicalPlan::Subquery(subquery) => {
-                Some((Arc::clone(&subquery.subquery), Some(alias.clone())))
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 /// Columns of `schema` that a subquery uses, at any depth; a column that a subquery in between has

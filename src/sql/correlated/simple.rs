@@ -7,39 +7,47 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
 /// A subquery of EXISTS or IN in a condition, or in FROM: references only in filters.
 pub(in crate::sql) fn is_simple_relation(plan: &LogicalPlan) -> bool {
-    is_simple(plan, 0, |predicate| !holds_subquery(predicate))
+    is_simple(plan, 0, |predicate| !holds_subquery(predicate)) && !compares_namesakes(plan)
 }
 
-/// Whether an output has the name of another column, which is compared with one outside: the engine
-/// carries that up beside the outputs, under the same alias.
-pub(super) fn hides_compared(plan: &LogicalPlan) -> bool {
+/// Whether what is compared with columns outside has a namesake of another relation, compared as
+/// well or shown: the engine carries all up under one alias, and takes one for the other.
+fn compares_namesakes(plan: &LogicalPlan) -> bool {
+    let Some((compared, shown)) = compared_and_shown(plan) else {
+        return true;
+    };
+    let is_namesake = |one: &Column| {
+        let mut others = compared.iter().chain(&shown);
+        others.any(|other| other.name == one.name && other.relation != one.relation)
+    };
+    compared.iter().any(is_namesake)
+}
+
+/// The columns in conditions that name columns outside, and those that are shown on the way up;
+/// `None` where they cannot be told.
+fn compared_and_shown(plan: &LogicalPlan) -> Option<(Vec<Column>, Vec<Column>)> {
     let mut compared: Vec<Column> = Vec::new();
+    let mut shown = plan.schema().columns();
     let walked = plan.apply(|node| {
-        if let LogicalPlan::Filter(filter) = node {
-            for part in split_conjunction(&filter.predicate) {
-                if part.contains_outer() {
-                    compared.extend(part.column_refs().into_iter().cloned());
+        match node {
+            LogicalPlan::Filter(filter) => {
+                for part in split_conjunction(&filter.predicate) {
+                    if part.contains_outer() {
+                        compared.extend(part.column_refs().into_iter().cloned());
+                    }
                 }
             }
+            LogicalPlan::Projection(projection) => shown.extend(projection.schema.columns()),
+            _ => {}
         }
         Ok(TreeNodeRecursion::Continue)
     });
-    let is_hidden = |column: &Column| match plan {
-        LogicalPlan::Projection(projection) => {
-            let mut outputs = projection.expr.iter().zip(projection.schema.fields());
-            outputs.any(|(expression, field)| {
-                *field.name() == column.name
-                    && !matches!(expression, Expr::Column(output) if output == column)
-            })
-        }
-        _ => false,
-    };
-    walked.is_err() || compared.iter().any(is_hidden)
+    walked.is_ok().then_some((compared, shown))
 }
 
 /// A scalar subquery: one aggregate without groups over filters that are equalities.
 pub(super) fn is_simple_value(plan: &LogicalPlan) -> bool {
-    is_simple(plan, 1, only_equalities)
+    is_simple(plan, 1, only_equalities) && !compares_namesakes(plan)
 }
 
 /// Whether all references are in filters that `filter` admits, under so many aggregates.
@@ -101,7 +109,8 @@ pub(in crate::sql) fn holds_subquery(expression: &Expr) -> bool {
     found.unwrap_or(true)
 }
 
-/// Every part of a condition that refers outside is `column = outer column`.
+/// Every part of a condition that refers outside is `column = outer value`. Anything but a column is
+/// computed under its own name, which an output may have.
 fn only_equalities(predicate: &Expr) -> bool {
     if holds_subquery(predicate) {
         return false;
@@ -114,7 +123,7 @@ fn only_equalities(predicate: &Expr) -> bool {
             return true;
         }
         let is_outer = |e: &Expr| e.contains_outer() && e.column_refs().is_empty();
-        let is_inner = |e: &Expr| !e.contains_outer() && !e.column_refs().is_empty();
+        let is_inner = |e: &Expr| matches!(e, Expr::Column(_));
         *op == Operator::Eq
             && (is_outer(left) && is_inner(right) || is_inner(left) && is_outer(right))
     })

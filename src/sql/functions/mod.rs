@@ -29,6 +29,7 @@ pub mod numbers;
 pub(crate) mod numerics;
 pub(crate) mod only_value;
 mod option_lists;
+mod ordered_sets;
 mod pairs;
 pub mod patterns;
 mod plain;
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(json_build::functions());
     functions.extend(maths::functions());
     functions.extend(option_lists::functions());
+    functions.extend(ordered_sets::functions());
     functions.extend(regexes::functions());
     functions
 }

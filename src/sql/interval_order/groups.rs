@@ -4,6 +4,7 @@
 //! SELECT i, max(j) … GROUP BY i
 //!   →  SELECT of_key(min(key(i))), of_key(max(key(j))) … GROUP BY length(i)
 //! ```
+//! In grouping sets an interval is shown where its length is: in the sets that have it.
 
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use datafusion::common::{Column, DFSchema, Result as DataFusionResult};
 use datafusion::functions_aggregate::expr_fn::min;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, when,
+};
 
 use super::{is_interval, key_of, length_of, of_key};
 
@@ -28,20 +31,18 @@ pub(super) fn distinct(input: Arc<LogicalPlan>) -> DataFusionResult<Transformed<
 
 /// Groups, `min`, `max` and `count(DISTINCT …)` of intervals.
 pub(super) fn aggregate(aggregate: Aggregate) -> DataFusionResult<Transformed<LogicalPlan>> {
-    let input = Arc::clone(&aggregate.input);
-    let schema = input.schema();
+    let schema = aggregate.input.schema();
     let groups = grouping_set_to_exprlist(&aggregate.group_expr)?;
     let groups: Vec<Expr> = groups.into_iter().cloned().collect();
     let is_set = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
-    // The columns of grouping sets stay what they are.
-    let is_by_length = |g: &Expr| !is_set && is_interval(g, schema);
-    let of_intervals: Vec<bool> = groups.iter().map(is_by_length).collect();
+    let of_intervals: Vec<bool> = groups.iter().map(|g| is_interval(g, schema)).collect();
     let any_group = of_intervals.contains(&true);
+    let lengths = Lengths::of(&groups, &of_intervals, is_set);
     let mut aggregates = Vec::with_capacity(aggregate.aggr_expr.len());
     let mut are_keys = Vec::with_capacity(aggregate.aggr_expr.len());
     let mut changed = any_group;
     for expression in &aggregate.aggr_expr {
-        let of_keys = over_keys(expression, schema);
+        let of_keys = over_keys(expression, schema, &lengths);
         changed |= of_keys.is_some();
         let (expression, is_key) = of_keys.unwrap_or_else(|| (expression.clone(), false));
         aggregates.push(expression);
@@ -51,26 +52,95 @@ pub(super) fn aggregate(aggregate: Aggregate) -> DataFusionResult<Transformed<Lo
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
     let shown = groups.iter().zip(&of_intervals).filter(|(_, is)| **is);
-    aggregates.extend(shown.map(|(group, _)| min(key_of(group.clone()))));
-    let group_expr = aggregate.group_expr.iter().map(|g| match is_by_length(g) {
-        true => length_of(g.clone()),
-        false => g.clone(),
-    });
-    let new = Aggregate::try_new(input.clone(), group_expr.collect(), aggregates)?;
-    let outputs = outputs(&aggregate, &new, &of_intervals, &are_keys);
+    // Under names of their own: the query may ask for the least of a group itself.
+    aggregates.extend(shown.enumerate().map(|(place, (group, _))| {
+        min(key_of(group.clone())).alias(format!("\u{1}shown {place}"))
+    }));
+    let group_expr = aggregate.group_expr.iter().map(|g| lengths.in_place(g));
+    let input = lengths.beside(&aggregate.input)?;
+    let new = Aggregate::try_new(input, group_expr.collect(), aggregates)?;
+    let outputs = outputs(&aggregate, &new, &of_intervals, &are_keys, is_set)?;
     let plan = LogicalPlanBuilder::from(LogicalPlan::Aggregate(new))
         .project(outputs)?
         .build()?;
     Ok(Transformed::yes(plan))
 }
 
+/// What stands for groups that are intervals. The members of sets are columns, since a plan may be
+/// looked at twice.
+struct Lengths {
+    groups: Vec<(Expr, Expr)>,
+    are_columns: bool,
+}
+
+impl Lengths {
+    fn of(groups: &[Expr], of_intervals: &[bool], are_columns: bool) -> Self {
+        let intervals = groups.iter().zip(of_intervals).enumerate();
+        let groups = intervals.filter(|(_, (_, is))| **is);
+        let length = |(place, (group, _)): (usize, (&Expr, &bool))| {
+            let length = match are_columns {
+                true => Expr::Column(Column::from_name(format!("\u{1}length {place}"))),
+                false => length_of(group.clone()),
+            };
+            (group.clone(), length)
+        };
+        Self {
+            groups: groups.map(length).collect(),
+            are_columns,
+        }
+    }
+
+    /// The input of an aggregate with the columns that it groups by.
+    fn beside(&self, input: &Arc<LogicalPlan>) -> DataFusionResult<Arc<LogicalPlan>> {
+        if !self.are_columns || self.groups.is_empty() {
+            return Ok(Arc::clone(input));
+        }
+        let columns = input.schema().columns().into_iter().map(Expr::Column);
+        let lengths = self.groups.iter().map(|(group, column)| {
+            length_of(group.clone()).alias(column.schema_name().to_string())
+        });
+        let plan = LogicalPlanBuilder::from(Arc::clone(input))
+            .project(columns.chain(lengths))?
+            .build()?;
+        Ok(Arc::new(plan))
+    }
+
+    /// A group, or all groups of a set, with lengths for intervals.
+    fn in_place(&self, group: &Expr) -> Expr {
+        let all = |list: &[Expr]| list.iter().map(|g| self.in_place(g)).collect();
+        match group {
+            Expr::GroupingSet(set) => Expr::GroupingSet(match set {
+                GroupingSet::Rollup(list) => GroupingSet::Rollup(all(list)),
+                GroupingSet::Cube(list) => GroupingSet::Cube(all(list)),
+                GroupingSet::GroupingSets(sets) => {
+                    GroupingSet::GroupingSets(sets.iter().map(|set| all(set)).collect())
+                }
+            }),
+            group => match self.groups.iter().find(|(of, _)| of == group) {
+                Some((_, length)) => length.clone(),
+                None => group.clone(),
+            },
+        }
+    }
+}
+
 /// An aggregate over keys or lengths, and whether its result is a key.
-fn over_keys(expression: &Expr, schema: &DFSchema) -> Option<(Expr, bool)> {
+fn over_keys(expression: &Expr, schema: &DFSchema, lengths: &Lengths) -> Option<(Expr, bool)> {
     match expression {
         Expr::Alias(alias) => {
-            let (inner, is_key) = over_keys(&alias.expr, schema)?;
+            let (inner, is_key) = over_keys(&alias.expr, schema, lengths)?;
             let renamed = inner.alias_qualified(alias.relation.clone(), &alias.name);
             Some((renamed, is_key))
+        }
+        // It names groups.
+        Expr::AggregateFunction(function) if function.func.name() == "grouping" => {
+            let args = &function.params.args;
+            if !args.iter().any(|a| is_interval(a, schema)) {
+                return None;
+            }
+            let mut over = function.clone();
+            over.params.args = args.iter().map(|a| lengths.in_place(a)).collect();
+            Some((Expr::AggregateFunction(over), false))
         }
         Expr::AggregateFunction(function) => {
             let [argument] = function.params.args.as_slice() else {
@@ -105,7 +175,8 @@ fn outputs(
     new: &Aggregate,
     of_intervals: &[bool],
     are_keys: &[bool],
-) -> Vec<Expr> {
+    is_set: bool,
+) -> DataFusionResult<Vec<Expr>> {
     let column = |place: usize| Expr::Column(Column::from(new.schema.qualified_field(place)));
     let width = former.schema.fields().len();
     let first_aggregate = width - are_keys.len();
@@ -118,7 +189,11 @@ fn outputs(
         }
         let value = if of_intervals.get(place) == Some(&true) {
             next_key += 1;
-            of_key(column(next_key - 1))
+            let shown = of_key(column(next_key - 1));
+            match is_set {
+                true => when(column(place).is_not_null(), shown).end()?,
+                false => shown,
+            }
         } else if place >= first_aggregate && are_keys[place - first_aggregate] {
             of_key(column(place))
         } else {
@@ -126,5 +201,5 @@ fn outputs(
         };
         outputs.push(value.alias_qualified(qualifier.cloned(), field.name()));
     }
-    outputs
+    Ok(outputs)
 }

@@ -2,14 +2,16 @@
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::create::{added_column, checked, expectation, option_list, option_name, watermark};
+use super::create::{
+    added_column, checked, declared_type, expectation, option_list, option_name, watermark,
+};
 use super::{accept_kind, aggregates, functions, grants, if_exists, roles, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::access::Owned;
 use crate::sql::cursor::Cursor;
 use crate::sql::options::{self, Targets};
-use crate::sql::statement::{AlterAction, ObjectKind, Statement};
+use crate::sql::statement::{AlterAction, ColumnType, ObjectKind, Statement};
 
 /// Kinds that PostgreSQL drops, alters or comments on and that do not exist here.
 const OTHER_KINDS: &[&str] = &[
@@ -247,6 +249,8 @@ fn alter_part(cursor: &mut Cursor) -> Result<AlterAction> {
         "DROP NOT NULL",
         "SET DEFAULT",
         "DROP DEFAULT",
+        "SET DATA TYPE",
+        "TYPE",
     ];
     match cursor.accept_one(&words) {
         Some("SET NOT NULL") => Ok(AlterAction::SetNullable(name, false)),
@@ -257,12 +261,27 @@ fn alter_part(cursor: &mut Cursor) -> Result<AlterAction> {
             let default = Some(cursor.text_from(start));
             Ok(AlterAction::SetDefault(name, default))
         }
-        Some(_) => Ok(AlterAction::SetDefault(name, None)),
-        None if cursor.sees("TYPE") || cursor.sees("SET DATA TYPE") => {
-            Err(unsupported(cursor, "changing the type of a column")
-                .hint("Add a column of the new type, and drop this one."))
+        Some("DROP DEFAULT") => Ok(AlterAction::SetDefault(name, None)),
+        Some(_) => {
+            let (sql_type, text_type) = declared_type(cursor)?;
+            let using = match cursor.accept("USING") {
+                true => {
+                    let start = cursor.offset();
+                    cursor.expression()?;
+                    Some(cursor.text_from(start))
+                }
+                false => None,
+            };
+            Ok(AlterAction::SetType(
+                name,
+                ColumnType {
+                    sql_type,
+                    text_type,
+                    using,
+                },
+            ))
         }
-        None => Err(cursor.expected("SET NOT NULL, DROP NOT NULL, SET DEFAULT or DROP DEFAULT")),
+        None => Err(cursor.expected("TYPE, SET NOT NULL, DROP NOT NULL, SET or DROP DEFAULT")),
     }
 }
 

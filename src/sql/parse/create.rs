@@ -427,7 +427,7 @@ pub(super) fn data_type(cursor: &mut Cursor) -> Result<SqlType> {
 }
 
 /// As [`data_type`], with what else a text column's declaration says.
-fn declared_type(cursor: &mut Cursor) -> Result<(SqlType, Option<TextType>)> {
+pub(super) fn declared_type(cursor: &mut Cursor) -> Result<(SqlType, Option<TextType>)> {
     let position = cursor.position();
     let mut declared = None;
     let mut result = if cursor.accept("STRUCT") {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::parse;
 use crate::catalog::definition::{EmitMode, OnViolation, OptionValue, WatermarkDefinition};
 use crate::sql::statement::*;
-use crate::types::SqlType;
+use crate::types::{SqlType, TextType};
 
 fn one(sql: &str) -> Statement {
     let mut all = parse(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));

@@ -7,7 +7,13 @@
 //! The engine refuses a column that one set names twice; PostgreSQL groups by it once, and keeps
 //! the sets that become equal.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Select, SelectItem};
+
+use crate::sql::data_types::last_part;
+use crate::sql::functions;
 
 /// More sets than this are left to the engine, which has a limit of its own.
 const SETS_MAX: usize = 4096;
@@ -22,8 +28,7 @@ pub(super) fn rewrite(select: &mut Select) {
     no_groups(groups);
     // HAVING without an aggregate in sight is a condition on one group of all rows.
     if groups.is_empty() && select.having.is_some() {
-        let calls =
-            |e: &Expr| super::sets::finds_outside_queries(e, |e| matches!(e, Expr::Function(_)));
+        let calls = |e: &Expr| super::sets::finds_outside_queries(e, may_aggregate);
         let is_plain = select.having.iter().all(|having| !calls(having))
             && select.projection.iter().all(|item| match item {
                 SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => !calls(e),
@@ -35,6 +40,20 @@ pub(super) fn rewrite(select: &mut Select) {
     }
     if let Some(sets) = without_repeats(groups) {
         *groups = vec![Expr::GroupingSets(sets)];
+    }
+}
+
+/// A call of an aggregate, or of a function that is not built in, which may be one.
+fn may_aggregate(expression: &Expr) -> bool {
+    static SCALAR: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+        let engine = datafusion::functions::all_default_functions();
+        let all = engine.into_iter().chain(functions::all());
+        let names = all.flat_map(|f| [&[f.name().to_owned()][..], f.aliases()].concat());
+        names.collect()
+    });
+    match expression {
+        Expr::Function(function) => !SCALAR.contains(&last_part(&function.name)),
+        _ => false,
     }
 }
 

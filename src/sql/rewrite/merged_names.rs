@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
 };
 
-use super::using::{Column, InnerColumns, from_text};
+use super::using::{Column, InnerColumns, Named, from_text};
 use crate::sql::data_types::folded;
 
 /// What a select without FROM has.
@@ -16,6 +16,8 @@ static NO_COLUMNS: BTreeSet<String> = BTreeSet::new();
 /// What stands for the bare names of merged columns.
 pub(crate) struct Merged<'a> {
     values: BTreeMap<String, Expr>,
+    /// Under the name of a join's merged columns.
+    named: BTreeMap<(String, String), Expr>,
     inner: &'a InnerColumns,
     /// Selects around, within the tree: what they have is theirs.
     around: Vec<Option<&'a BTreeSet<String>>>,
@@ -25,11 +27,16 @@ pub(crate) struct Merged<'a> {
 
 impl<'a> Merged<'a> {
     /// A name that two columns have is ambiguous, as the engine will find.
-    pub(super) fn of(columns: &[Column], inner: &'a InnerColumns) -> Self {
+    pub(super) fn of(columns: &[Column], named: &[Named], inner: &'a InnerColumns) -> Self {
         let is_only = |name: &str| columns.iter().filter(|c| c.name == name).count() == 1;
         let merged = columns.iter().filter(|c| c.is_merged && is_only(&c.name));
+        let named = named.iter().flat_map(|named| {
+            let of = |c: &Column| ((named.alias.clone(), c.name.clone()), c.value.clone());
+            named.columns.iter().map(of)
+        });
         Self {
             values: merged.map(|c| (c.name.clone(), c.value.clone())).collect(),
+            named: named.collect(),
             inner,
             around: Vec::new(),
             orders: Vec::new(),
@@ -43,13 +50,33 @@ impl<'a> Merged<'a> {
 
     /// A merged column keeps its name.
     pub(super) fn keep_name(&self, item: &mut SelectItem) {
-        if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
-            && matches!(self.values.get(&folded(name)), Some(value) if !matches!(value, Expr::CompoundIdentifier(_)))
+        let SelectItem::UnnamedExpr(expr) = item else {
+            return;
+        };
+        let name = match &*expr {
+            Expr::Identifier(name) => Some(name),
+            Expr::CompoundIdentifier(parts) => parts.last(),
+            _ => None,
+        };
+        if let (Some(name), Some(value)) = (name, self.value_of(expr))
+            && !matches!(value, Expr::CompoundIdentifier(_))
         {
             *item = SelectItem::ExprWithAlias {
-                expr: Expr::Identifier(name.clone()),
                 alias: name.clone(),
+                expr: expr.clone(),
             };
+        }
+    }
+
+    /// What stands for a name.
+    fn value_of(&self, expression: &Expr) -> Option<&Expr> {
+        match expression {
+            Expr::Identifier(name) => self.values.get(&folded(name)),
+            Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                [alias, name] => self.named.get(&(folded(alias), folded(name))),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -110,15 +137,20 @@ impl VisitorMut for Merged<'_> {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if let Expr::Identifier(name) = expression
-            && let Some(value) = self.values.get(&folded(name))
-        {
-            let is_inner = |columns: &Option<&BTreeSet<String>>| {
-                columns.is_none_or(|columns| columns.contains(&folded(name)))
-            };
-            if !self.around.iter().any(is_inner) {
-                *expression = value.clone();
+        let Some(value) = self.value_of(expression) else {
+            return ControlFlow::Continue(());
+        };
+        let is_hidden = match &*expression {
+            Expr::Identifier(name) => {
+                let is_inner = |columns: &Option<&BTreeSet<String>>| {
+                    columns.is_none_or(|columns| columns.contains(&folded(name)))
+                };
+                self.around.iter().any(is_inner)
             }
+            _ => false,
+        };
+        if !is_hidden {
+            *expression = value.clone();
         }
         ControlFlow::Continue(())
     }

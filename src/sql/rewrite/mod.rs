@@ -11,6 +11,7 @@
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
 //! - [`numbers`]: types of number literals
+//! - [`ordered_sets`]: aggregates WITHIN GROUP
 //! - [`order`]: outputs under the name of a column that orders
 //! - [`postgres`]: operators, casts and literals
 //! - [`quantified`]: comparisons with ANY and ALL
@@ -31,6 +32,7 @@ pub(crate) mod merged_names;
 mod names;
 mod numbers;
 mod order;
+mod ordered_sets;
 mod postgres;
 mod quantified;
 mod rows;
@@ -212,6 +214,7 @@ impl VisitorMut for Rewriter {
         self.leave(expression);
         numbers::type_number(expression);
         sets::rewrite_call(expression);
+        ordered_sets::rewrite(expression);
         rows::compare_members(expression);
         into_flow(postgres::after_children(expression))
     }

@@ -65,11 +65,17 @@ fn renamed(query: &mut Query) -> Option<Vec<(Ident, Ident)>> {
             SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
             _ => return None,
         };
-        let is_column = matches!(
-            expression,
-            Expr::CompoundIdentifier(_) | Expr::Identifier(_)
-        );
-        if !is_column && ordered_by(&name) {
+        // The column itself is no second one of its name.
+        let is_it = match expression {
+            Expr::Identifier(column) => folded(column) == name,
+            Expr::CompoundIdentifier(parts) => {
+                let has_name = parts.last().is_some_and(|part| folded(part) == name);
+                let mut orders = orders.iter();
+                has_name && orders.any(|order| finds(&order.expr, |e| e == expression))
+            }
+            _ => false,
+        };
+        if !is_it && ordered_by(&name) {
             conflicts.push(place);
         }
         outputs.push(name);

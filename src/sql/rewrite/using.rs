@@ -5,12 +5,12 @@
 //! x RIGHT JOIN y             c  →  y.c
 //! x FULL JOIN y              c  →  coalesce(x.c, y.c)
 //! *                          →  c, x.* without c, y.* without c
+//! x JOIN y USING (c) AS u    u.c  →  what c is
 //! ```
 //! What the engine makes of USING differs: it takes the column of the first alias by the alphabet,
 //! also where that is NULL, in that one's place, and finds names ambiguous in chains. So every such
 //! join gets a condition here, and names mean what they mean in PostgreSQL. Which columns the
 //! relations have is told by the caller (`session/merged_joins.rs`), since it takes a catalog.
-//! Absent: `USING (c) AS alias`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -25,6 +25,7 @@ use super::merged_names::Merged;
 use super::trees::{binary, call};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::folded;
+use crate::sql::join_alias;
 use crate::types::SqlType;
 
 /// A relation in FROM: what its columns are called by, and their names and types in order.
@@ -129,16 +130,18 @@ pub(crate) fn merge<'a>(
         let columns = chains.item(item)?;
         chains.before.extend(columns);
     }
-    let columns = chains.before;
+    let (columns, named) = (chains.before, chains.named);
     let mut items = Vec::new();
     for item in take(&mut select.projection) {
-        match expanded(&item, &columns).or_else(|| expanded_relation(&item, &relations)) {
+        let of_all = expanded(&item, &columns);
+        let expanded = of_all.or_else(|| expanded_relation(&item, &relations, &named));
+        match expanded {
             Some(expanded) => items.extend(expanded),
             None => items.push(item),
         }
     }
     select.projection = items;
-    let mut merged = Merged::of(&columns, inner);
+    let mut merged = Merged::of(&columns, &named, inner);
     for item in &mut select.projection {
         merged.keep_name(item);
     }
@@ -156,11 +159,19 @@ pub(super) struct Column {
     pub is_merged: bool,
 }
 
+/// The merged columns of a join, under a name of their own.
+#[derive(Clone)]
+pub(super) struct Named {
+    pub alias: String,
+    pub columns: Vec<Column>,
+}
+
 /// The joins of a FROM, from left to right.
 struct Chains<'a> {
     leaves: std::vec::IntoIter<Leaf>,
     /// The columns of the items before.
     before: Vec<Column>,
+    named: Vec<Named>,
     inner: &'a InnerColumns,
 }
 
@@ -169,6 +180,7 @@ impl<'a> Chains<'a> {
         Self {
             leaves: leaves.into_iter(),
             before: Vec::new(),
+            named: Vec::new(),
             inner,
         }
     }
@@ -199,7 +211,7 @@ impl<'a> Chains<'a> {
         };
         if sees_left {
             let visible = [&self.before[..], left].concat();
-            Merged::of(&visible, self.inner).put_into(factor);
+            Merged::of(&visible, &self.named, self.inner).put_into(factor);
         }
         let leaf = self.leaves.next();
         let leaf = leaf.ok_or_else(|| Error::internal("a relation of FROM has no columns"))?;
@@ -213,7 +225,7 @@ impl<'a> Chains<'a> {
     }
 
     fn join(
-        &self,
+        &mut self,
         mut left: Vec<Column>,
         mut right: Vec<Column>,
         operator: &mut JoinOperator,
@@ -223,18 +235,22 @@ impl<'a> Chains<'a> {
         } = operator
         {
             let both = [&left[..], &right[..]].concat();
-            Merged::of(&both, self.inner).put_into(match_condition);
+            Merged::of(&both, &self.named, self.inner).put_into(match_condition);
         }
         let side = side_of(operator);
         let (Some(side), Some(constraint)) = (side, constraint_of(operator)) else {
             return Ok([left, right].concat());
         };
+        let mut alias = None;
         let names = match &mut *constraint {
-            JoinConstraint::Using(names) => names_of(names)?,
+            JoinConstraint::Using(names) => {
+                alias = names.last().and_then(join_alias::of_mark).map(folded);
+                names_of(&names[..names.len() - usize::from(alias.is_some())])?
+            }
             JoinConstraint::Natural => shared(&left, &right),
             JoinConstraint::On(condition) => {
                 left.append(&mut right);
-                Merged::of(&left, self.inner).put_into(condition);
+                Merged::of(&left, &self.named, self.inner).put_into(condition);
                 return Ok(left);
             }
             JoinConstraint::None => return Ok([left, right].concat()),
@@ -257,6 +273,10 @@ impl<'a> Chains<'a> {
             });
             columns.push(merged(name, before, after, side));
         }
+        self.named.extend(alias.map(|alias| Named {
+            alias,
+            columns: columns.clone(),
+        }));
         let always = || Expr::value(Value::Boolean(true));
         *constraint = JoinConstraint::On(condition.unwrap_or_else(always));
         columns.append(&mut left);
@@ -353,34 +373,45 @@ fn expanded(item: &SelectItem, columns: &[Column]) -> Option<Vec<SelectItem>> {
         return None;
     }
     let shown = columns.iter().filter(|c| !excluded.contains(&c.name));
-    let item = |column: &Column| match &column.value {
+    Some(shown.map(shown_as_itself).collect())
+}
+
+fn shown_as_itself(column: &Column) -> SelectItem {
+    match &column.value {
         Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(column.value.clone()),
         value => SelectItem::ExprWithAlias {
             expr: value.clone(),
             alias: quoted(&column.name),
         },
-    };
-    Some(shown.map(item).collect())
+    }
 }
 
 /// The columns of `x.*`: beside a merged column, the engine cannot tell them from it.
-fn expanded_relation(item: &SelectItem, relations: &[Leaf]) -> Option<Vec<SelectItem>> {
+fn expanded_relation(
+    item: &SelectItem,
+    relations: &[Leaf],
+    named: &[Named],
+) -> Option<Vec<SelectItem>> {
     let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) =
         item
     else {
         return None;
     };
     let name = folded(name.0.last()?.as_ident()?);
-    let mut named = relations.iter().filter(|leaf| leaf.name.value == name);
-    let (Some(leaf), None) = (named.next(), named.next()) else {
+    let has_no_options = *options == WildcardAdditionalOptions::default();
+    if let Some(merged) = named.iter().find(|merged| merged.alias == name) {
+        let shown = merged.columns.iter().map(shown_as_itself);
+        return has_no_options.then(|| shown.collect());
+    }
+    let mut called = relations.iter().filter(|leaf| leaf.name.value == name);
+    let (Some(leaf), None) = (called.next(), called.next()) else {
         return None;
     };
     let column = |(column, _): &(String, _)| {
         let parts = vec![leaf.name.clone(), quoted(column)];
         SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts))
     };
-    (*options == WildcardAdditionalOptions::default())
-        .then(|| leaf.columns.iter().map(column).collect())
+    has_no_options.then(|| leaf.columns.iter().map(column).collect())
 }
 
 fn quoted(name: &str) -> Ident {

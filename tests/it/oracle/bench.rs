@@ -69,6 +69,10 @@ fn is_beside_the_point(e: &tokio_postgres::Error) -> bool {
         || is_over_nothing(e)
 }
 
+fn is_out_of_memory(e: &tokio_postgres::Error) -> bool {
+    e.as_db_error().is_some_and(|e| e.code().code() == "53200")
+}
+
 fn is_over_nothing(e: &tokio_postgres::Error) -> bool {
     e.as_db_error()
         .is_some_and(|e| e.code().code() == "42P01" && e.message().starts_with("relation \"v"))
@@ -76,6 +80,8 @@ fn is_over_nothing(e: &tokio_postgres::Error) -> bool {
 
 enum Answer {
     Rows(Multiset),
+    /// More than the server may use for queries, which are not spilled as views are.
+    TooLarge(String),
     Refused(String),
     Unsupported(String),
 }
@@ -238,6 +244,7 @@ impl Bench {
             Ok(Err(e)) if is_beside_the_point(&e) => {
                 Answer::Unsupported(format!("{sql}\n  {}", describe(&e)))
             }
+            Ok(Err(e)) if is_out_of_memory(&e) => Answer::TooLarge(describe(&e)),
             Ok(Err(e)) => Answer::Refused(format!("{}\n{}", describe(&e), self.complaints())),
             Err(_) => Answer::Refused("no answer".to_owned()),
         }
@@ -251,12 +258,13 @@ impl Bench {
         };
         let kept = match self.ours(&format!("SELECT * FROM {}", view.name)).await {
             Answer::Rows(rows) => rows,
-            Answer::Refused(text) | Answer::Unsupported(text) => {
+            Answer::Refused(text) | Answer::Unsupported(text) | Answer::TooLarge(text) => {
                 return Err(failed(format!("the view cannot be read: {text}")));
             }
         };
         let batch = match self.ours(&view.select).await {
             Answer::Rows(rows) => rows,
+            Answer::TooLarge(_) => return Ok(()),
             Answer::Refused(text) | Answer::Unsupported(text) => {
                 return Err(failed(format!("the query of a view fails: {text}")));
             }
@@ -276,7 +284,7 @@ impl Bench {
                 self.notes.unsupported.insert(text);
                 return Ok(());
             }
-            Answer::Refused(text) => text,
+            Answer::Refused(text) | Answer::TooLarge(text) => text,
         };
         if let Some(postgres) = &self.postgres
             && let Err(e) = rows(postgres, &view.select).await

@@ -45,8 +45,8 @@ pub struct Shape {
     pub asked: usize,
     pub restarts: bool,
     pub standard_only: bool,
-    /// With forms that the grammar learned later; without them a seed means the same as before.
-    pub later_forms: bool,
+    /// A table that has thousands of rows.
+    pub large: Option<&'static str>,
 }
 
 /// The cuts of invariant 10: a statement at a time, a few, all.
@@ -68,7 +68,7 @@ impl Case {
                 made.push((view.clone(), columns));
                 steps.push(Step::Create(view));
             }
-            steps.push(changes(&mut random, place));
+            steps.push(changes(&mut random, place, shape.large));
             if shape.restarts && (place == 2 || place == 4) {
                 steps.push(Step::Restart {
                     shards: *random.pick(&[1, 2, 8]),
@@ -120,7 +120,7 @@ impl Case {
 }
 
 fn view(random: &mut Random, made: &[(View, Vec<Column>)], shape: Shape) -> (View, Vec<Column>) {
-    let mut grammar = Grammar::new(random, shape.standard_only, shape.later_forms);
+    let mut grammar = Grammar::new(random, shape.standard_only, shape.large);
     for (view, columns) in made {
         // What is built on a view that PostgreSQL does not know is not known to it either.
         if view.standard {
@@ -136,9 +136,15 @@ fn view(random: &mut Random, made: &[(View, Vec<Column>)], shape: Shape) -> (Vie
     (view, query.columns)
 }
 
-fn changes(random: &mut Random, place: usize) -> Step {
+fn changes(random: &mut Random, place: usize, large: Option<&str>) -> Step {
     let count = if place == 0 { 14 } else { 1 + random.below(6) };
-    let statements = (0..count).map(|_| change(random)).collect();
+    let mut statements: Vec<String> = (0..count).map(|_| change(random)).collect();
+    if let Some(table) = large
+        && random.chance(60)
+    {
+        let many = many_rows(random, table);
+        statements.insert(random.below(count) as usize, many);
+    }
     Step::Change {
         statements,
         cut: *random.pick(&CUTS),
@@ -166,10 +172,10 @@ pub fn many(seed: u64) -> Case {
             standard: true,
         }));
         if number == 4 {
-            steps.push(changes(&mut random, 0));
+            steps.push(changes(&mut random, 0, None));
         }
         if number >= 4 {
-            let mut statements = vec![many_rows(&mut random)];
+            let mut statements = vec![many_rows(&mut random, "s")];
             statements.push(change(&mut random));
             steps.push(Step::Change {
                 statements,

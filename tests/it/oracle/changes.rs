@@ -44,15 +44,24 @@ pub fn change(random: &mut Random) -> String {
     }
 }
 
-/// Many rows at once, so that batches of thousands of rows come.
-pub fn many_rows(random: &mut Random) -> String {
+/// Many rows of the stream `s` or of the table `a` at once, or what takes many of `a` back, so that
+/// batches of thousands of rows come.
+pub fn many_rows(random: &mut Random, table: &str) -> String {
     let count = *random.pick(&[700, 4096, 9000]);
-    format!(
-        "INSERT INTO s SELECT g % {}, g % {}, CASE g % 4 WHEN 0 THEN 'a' WHEN 1 THEN 'ab' WHEN 2 THEN '' END \
-         FROM generate_series(1, {count}) AS x(g)",
-        3 + random.below(300),
-        5 + random.below(900)
-    )
+    let text = "CASE g % 4 WHEN 0 THEN 'a' WHEN 1 THEN 'ab' WHEN 2 THEN '' END";
+    let (keys, values) = (3 + random.below(300), 5 + random.below(900));
+    let part = 2 + random.below(4);
+    match random.below(5) {
+        _ if table == "s" => format!(
+            "INSERT INTO s SELECT g % {keys}, g % {values}, {text} FROM generate_series(1, {count}) AS x(g)"
+        ),
+        0 => format!("DELETE FROM a WHERE id > {IDS} AND id % {part} = 0"),
+        1 => format!("UPDATE a SET v = v + 1, k = k % 7 WHERE id % {part} = 1"),
+        _ => format!(
+            "INSERT INTO a SELECT {IDS} + g, g % {keys}, g % {values}, {text} FROM generate_series(1, {count}) AS x(g) \
+             ON CONFLICT (id) DO UPDATE SET k = excluded.k, v = excluded.v"
+        ),
+    }
 }
 
 fn rows(random: &mut Random, most: u64, row: fn(&mut Random) -> String) -> String {

@@ -69,7 +69,7 @@ fn views_of_any_query_equal_their_batch_answer() {
         asked: 0,
         restarts: true,
         standard_only: false,
-        later_forms: false,
+        large: None,
     };
     run(check(Bench::new(None), seeds(1..13), |seed| {
         Case::new(seed, shape)
@@ -79,6 +79,22 @@ fn views_of_any_query_equal_their_batch_answer() {
 #[test]
 fn views_over_many_rows_equal_their_batch_answer() {
     run(check(Bench::new(None), seeds(1..3), many));
+}
+
+/// Batches of more rows than operators take at once, with what takes them back.
+#[test]
+fn views_of_any_query_over_many_rows_equal_their_batch_answer() {
+    run(check(Bench::new(None), seeds(1..5), |seed| {
+        let shape = Shape {
+            views: 8,
+            changes: 5,
+            asked: 0,
+            restarts: true,
+            standard_only: false,
+            large: Some(["s", "a"][seed as usize % 2]),
+        };
+        Case::new(seed, shape)
+    }));
 }
 
 #[test]
@@ -92,7 +108,7 @@ fn answers_are_those_of_postgres() {
         asked: 30,
         restarts: false,
         standard_only: true,
-        later_forms: false,
+        large: None,
     };
     run(async {
         let client = postgres.connect().await;
@@ -115,33 +131,11 @@ fn a_corpus_of_queries_is_answered_as_postgres_does() {
         asked: 150,
         restarts: false,
         standard_only: true,
-        later_forms: false,
+        large: None,
     };
     run(async {
         let client = postgres.connect().await;
         check(Bench::new(Some(client)), seeds(1001..1005), |seed| {
-            Case::new(seed, shape)
-        })
-        .await;
-    });
-}
-
-#[test]
-fn intervals_and_frames_that_exclude_are_answered_as_postgres_does() {
-    let Some(postgres) = Postgres::start("later forms against PostgreSQL's answers") else {
-        return;
-    };
-    let shape = Shape {
-        views: 6,
-        changes: 4,
-        asked: 30,
-        restarts: false,
-        standard_only: true,
-        later_forms: true,
-    };
-    run(async {
-        let client = postgres.connect().await;
-        check(Bench::new(Some(client)), seeds(2001..2004), |seed| {
             Case::new(seed, shape)
         })
         .await;

@@ -107,6 +107,28 @@ fn alterations() {
             "ALTER a DROP DEFAULT",
             AlterAction::SetDefault(name(), None),
         ),
+        (
+            "ALTER a TYPE varchar(3) USING b || 'x'",
+            AlterAction::SetType(
+                name(),
+                ColumnType {
+                    sql_type: SqlType::Text,
+                    text_type: Some(TextType::Varchar(Some(3))),
+                    using: Some("b || 'x'".into()),
+                },
+            ),
+        ),
+        (
+            "ALTER COLUMN a SET DATA TYPE bigint",
+            AlterAction::SetType(
+                name(),
+                ColumnType {
+                    sql_type: SqlType::BigInt,
+                    text_type: None,
+                    using: None,
+                },
+            ),
+        ),
         ("DROP WATERMARK", AlterAction::SetWatermark(None)),
         (
             "ALTER WATERMARK FOR a AS a - 5",

@@ -1,4 +1,4 @@
-//! Aggregate calls: every aggregate, with DISTINCT, FILTER and ORDER BY inside.
+//! Aggregate calls: every aggregate, with DISTINCT, FILTER and ORDER BY inside, and WITHIN GROUP.
 
 use super::{Column, Grammar, Kind, all_names};
 
@@ -6,10 +6,8 @@ impl Grammar<'_> {
     /// A call that gives the kind.
     pub(super) fn aggregate_of(&mut self, scope: &[Column], kind: Kind) -> String {
         let call = match kind {
-            Kind::Integer => match self.integer_aggregate(scope) {
-                place if place.ends_with(']') => return place,
-                call => call,
-            },
+            kind if kind != Kind::Array && self.chance(6) => self.of_sorted(scope, kind),
+            Kind::Integer => self.integer_aggregate(scope),
             Kind::Numeric => self.numeric_aggregate(scope),
             Kind::Double => return self.double_aggregate(scope),
             Kind::Text => self.text_aggregate(scope),
@@ -29,7 +27,26 @@ impl Grammar<'_> {
         self.filtered_call(scope, call)
     }
 
+    fn of_sorted(&mut self, scope: &[Column], kind: Kind) -> String {
+        let one = self.scalar(scope, kind, 0);
+        let choice = self.pick(&[
+            "mode()",
+            "percentile_disc(0.5)",
+            "percentile_disc(0)",
+            "(percentile_disc(ARRAY[0.3, 1])",
+        ]);
+        let direction = self.pick(&["", "", " DESC"]);
+        let order = format!("WITHIN GROUP (ORDER BY {one}{direction})");
+        match choice.strip_prefix('(') {
+            Some(choice) => format!("({choice} {order})[1]"),
+            None => format!("{choice} {order}"),
+        }
+    }
+
     fn filtered_call(&mut self, scope: &[Column], call: String) -> String {
+        if call.ends_with(']') {
+            return call;
+        }
         let cast = call.strip_suffix("::bigint");
         let filter = match self.chance(20) {
             true => format!(" FILTER (WHERE {})", self.condition(scope, 1)),

@@ -23,13 +23,16 @@ mod windows;
 
 use crate::random::Random;
 
-/// Tables and streams that the grammar's queries read.
+/// Tables and streams that the grammar's queries read. What `c` holds is never changed, so that a
+/// row that met it as it was then meets it as it is now.
 pub const DEFINITIONS: &str = "
 CREATE TABLE a (id BIGINT PRIMARY KEY, k BIGINT, v BIGINT, t TEXT);
 CREATE TABLE b (id BIGINT PRIMARY KEY, k BIGINT, w NUMERIC(10,2), t TEXT);
 CREATE STREAM s (k BIGINT, v BIGINT, t TEXT);
 CREATE TABLE o (id BIGINT PRIMARY KEY, k BIGINT, d DOUBLE PRECISION, f BOOLEAN, y DATE, z TIMESTAMP, l BIGINT[]);
-CREATE STREAM e (k BIGINT, z TIMESTAMP, v BIGINT);";
+CREATE STREAM e (k BIGINT, z TIMESTAMP, v BIGINT);
+CREATE TABLE c (id BIGINT PRIMARY KEY, r NUMERIC(10,2));
+INSERT INTO c VALUES (0, 1.5), (1, 0.25), (2, NULL), (3, 7), (5, 2);";
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub enum Kind {
 }
 
 /// Kinds that an expression is made for.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 11] = [
     Kind::Integer,
     Kind::Integer,
     Kind::Integer,
@@ -58,6 +61,8 @@ const KINDS: [Kind; 9] = [
     Kind::Boolean,
     Kind::Date,
     Kind::Double,
+    Kind::Interval,
+    Kind::Timestamp,
 ];
 
 /// A column as an expression names it.
@@ -124,9 +129,10 @@ pub struct Grammar<'r> {
     random: &'r mut Random,
     names: usize,
     standard_only: bool,
-    /// Intervals, and frames that leave rows out.
-    later_forms: bool,
     standard: bool,
+    /// A table of thousands of rows: a query names it once, so that answers stay small.
+    large: Option<&'static str>,
+    large_taken: bool,
     /// Views and common table expressions that FROM may name.
     named: Vec<(String, Vec<Column>)>,
     /// Columns of the queries around this one.
@@ -136,13 +142,14 @@ pub struct Grammar<'r> {
 }
 
 impl<'r> Grammar<'r> {
-    pub fn new(random: &'r mut Random, standard_only: bool, later_forms: bool) -> Self {
+    pub fn new(random: &'r mut Random, standard_only: bool, large: Option<&'static str>) -> Self {
         Self {
             random,
             names: 0,
             standard_only,
-            later_forms,
             standard: true,
+            large,
+            large_taken: false,
             named: Vec::new(),
             outer: Vec::new(),
             correlate: true,
@@ -159,6 +166,7 @@ impl<'r> Grammar<'r> {
     /// A query whose columns are `c0`, `c1`, ….
     pub fn query(&mut self) -> Query {
         self.standard = true;
+        self.large_taken = false;
         let depth = 1 + self.random.below(3) as u32;
         let (sql, columns) = self.query_of(None, depth);
         Query {
@@ -182,9 +190,6 @@ impl<'r> Grammar<'r> {
     }
 
     fn kind(&mut self) -> Kind {
-        if self.later_forms && self.chance(20) {
-            return Kind::Interval;
-        }
         *self.random.pick(&KINDS)
     }
 

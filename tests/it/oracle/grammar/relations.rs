@@ -1,7 +1,7 @@
 //! What FROM holds: tables, views, queries, joins of all kinds, functions of rows.
 
 use super::subqueries::qualified;
-use super::{Column, Grammar, Kind, Relation, all_names};
+use super::{Column, Grammar, Kind, Relation};
 
 const TABLES: [(&str, &[(&str, Kind)]); 5] = [
     (
@@ -68,13 +68,23 @@ impl Grammar<'_> {
     /// A table, a stream, or what has a name in the query or the database.
     pub(super) fn table(&mut self) -> Relation {
         let alias = self.alias();
-        if !self.named.is_empty() && self.chance(35) {
+        if !self.named.is_empty() && !self.large_taken && self.chance(35) {
             let (name, columns) = self.random.pick(&self.named).clone();
             return Relation::one(format!("{name} AS {alias}"), qualified(&alias, &columns));
         }
-        let (name, columns) = *self.random.pick(&TABLES);
+        let fitting: Vec<_> = TABLES
+            .iter()
+            .filter(|(name, _)| self.has_room_for(name))
+            .collect();
+        let (name, columns) = **self.random.pick(&fitting);
+        self.large_taken |= self.large == Some(name);
         let columns: Vec<Column> = columns.iter().map(|(n, k)| Column::new(*n, *k)).collect();
         Relation::one(format!("{name} AS {alias}"), qualified(&alias, &columns))
+    }
+
+    /// The query may name the table, once more if it did.
+    fn has_room_for(&self, name: &str) -> bool {
+        !self.large_taken || self.large != Some(name)
     }
 
     fn derived(&mut self, depth: u32) -> Relation {
@@ -123,7 +133,8 @@ impl Grammar<'_> {
                 let columns = [left.columns, right.columns].concat();
                 Relation::join(format!("{} CROSS JOIN {}", left.sql, right.sql), columns)
             }
-            4 if !self.standard_only => self.asof_join(),
+            4 if !self.standard_only && self.chance(50) => self.asof_join(),
+            4 if !self.standard_only => self.system_time_join(),
             _ => {
                 let right = self.relation(depth - 1);
                 self.correlate = false;
@@ -184,13 +195,13 @@ impl Grammar<'_> {
     fn join_using(&mut self) -> Relation {
         let word = self.pick(&["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]);
         let (one, other, shared, rest): (_, _, _, &[(&str, Kind)]) = match self.random.below(3) {
-            0 => (
+            0 if self.large.is_none() => (
                 "a",
                 "b",
                 "id",
                 &[("v", Kind::Integer), ("w", Kind::Numeric)],
             ),
-            1 => ("s", "a", "k, t", &[("id", Kind::Integer)]),
+            1 if self.large.is_none() => ("s", "a", "k, t", &[("id", Kind::Integer)]),
             _ => ("e", "o", "k", &[("f", Kind::Boolean), ("v", Kind::Integer)]),
         };
         let mut columns: Vec<Column> = rest.iter().map(|(n, k)| Column::new(*n, *k)).collect();
@@ -208,8 +219,17 @@ impl Grammar<'_> {
             }
             _ => format!("{one} {word} {other} USING ({shared})"),
         };
+        // The merged columns may have a name of their own.
+        let (join, merged) = match join.ends_with(')') && !join.contains("NATURAL") {
+            true if self.chance(40) => (format!("{join} AS u"), "u."),
+            _ => (join, ""),
+        };
+        let names = columns.iter().map(|column| {
+            let is_merged = shared.split(", ").any(|name| name == column.name);
+            format!("{}{}", if is_merged { merged } else { "" }, column.name)
+        });
         // A query around it, so that the bare names meet no other relation's.
-        let list = all_names(&columns).join(", ");
+        let list = names.collect::<Vec<_>>().join(", ");
         let alias = self.alias();
         Relation::one(
             format!("(SELECT {list} FROM {join}) AS {alias}"),

@@ -97,7 +97,7 @@ impl Grammar<'_> {
 
     fn integer(&mut self, scope: &[Column], depth: u32) -> String {
         let one = self.scalar(scope, Kind::Integer, depth);
-        match self.random.below(10) {
+        match self.random.below(14) {
             0 | 1 => format!("({one} + {})", self.scalar(scope, Kind::Integer, depth)),
             2 => format!("({one} - {})", self.scalar(scope, Kind::Integer, depth)),
             3 => format!("({one} * {})", 1 + self.random.below(4)),
@@ -110,6 +110,28 @@ impl Grammar<'_> {
                 self.pick(&["greatest", "least"]),
                 self.scalar(scope, Kind::Integer, depth)
             ),
+            9 => format!(
+                "({} - {})::bigint",
+                self.scalar(scope, Kind::Date, depth),
+                self.scalar(scope, Kind::Date, depth)
+            ),
+            10 => format!(
+                "extract({} FROM {})::bigint",
+                self.pick(&[
+                    "hour", "minute", "second", "epoch", "dow", "week", "quarter"
+                ]),
+                self.scalar(scope, Kind::Timestamp, depth)
+            ),
+            11 => format!(
+                "num_nulls({one}, {}, {})::bigint",
+                self.scalar(scope, Kind::Text, depth),
+                self.scalar(scope, Kind::Date, depth)
+            ),
+            12 => format!(
+                "position({} IN {})::bigint",
+                self.pick(&["'a'", "'b'", "''"]),
+                self.scalar(scope, Kind::Text, depth)
+            ),
             _ => format!(
                 "extract(day FROM {})::bigint",
                 self.scalar(scope, Kind::Date, depth)
@@ -119,8 +141,16 @@ impl Grammar<'_> {
 
     fn numeric(&mut self, scope: &[Column], depth: u32) -> String {
         let one = self.scalar(scope, Kind::Numeric, depth);
-        match self.random.below(6) {
+        match self.random.below(10) {
             0 => format!("({one} + {})", self.scalar(scope, Kind::Numeric, depth)),
+            6 => format!("({one} % {})", 2 + self.random.below(3)),
+            7 => format!("{}({one})", self.pick(&["trunc", "ceil", "floor", "sign"])),
+            8 => format!("({one} * {})", self.scalar(scope, Kind::Integer, depth)),
+            9 => format!(
+                "{}({one}, {})",
+                self.pick(&["greatest", "least"]),
+                self.scalar(scope, Kind::Numeric, depth)
+            ),
             1 => format!("({one} - {})", self.scalar(scope, Kind::Integer, depth)),
             2 => format!("({one} * 2)"),
             3 => format!("round({one}, 1)"),
@@ -148,8 +178,20 @@ impl Grammar<'_> {
 
     fn text(&mut self, scope: &[Column], depth: u32) -> String {
         let one = self.scalar(scope, Kind::Text, depth);
-        match self.random.below(9) {
+        match self.random.below(14) {
             0 => format!("upper({one})"),
+            9 => format!(
+                "to_char({}, {})",
+                self.scalar(scope, Kind::Timestamp, depth),
+                self.pick(&["'HH24:MI:SS'", "'FMDay DD Mon'", "'Q IYYY-IW'"])
+            ),
+            10 => format!("{}({one})", self.pick(&["initcap", "trim", "md5", "ltrim"])),
+            11 => format!("translate({one}, 'ab', 'x')"),
+            12 => format!(
+                "split_part({one} || '-x', '-', {})",
+                1 + self.random.below(3)
+            ),
+            13 => format!("repeat({one}, {})", self.random.below(3)),
             1 => format!("({one} || {})", self.scalar(scope, Kind::Text, depth)),
             2 => format!("left({one}, 1)"),
             3 => format!("replace({one}, 'a', 'xy')"),
@@ -166,8 +208,9 @@ impl Grammar<'_> {
 
     fn date(&mut self, scope: &[Column], depth: u32) -> String {
         let one = self.scalar(scope, Kind::Date, depth);
-        match self.random.below(3) {
+        match self.random.below(4) {
             0 => format!("({one} + {})", 1 + self.random.below(40)),
+            3 => format!("(date_trunc('week', {one}) - interval '1 month')::date"),
             1 => format!("date_trunc('month', {one})::date"),
             _ => format!("{}::date", self.scalar(scope, Kind::Timestamp, depth)),
         }
@@ -175,8 +218,10 @@ impl Grammar<'_> {
 
     fn timestamp(&mut self, scope: &[Column], depth: u32) -> String {
         let one = self.scalar(scope, Kind::Timestamp, depth);
-        match self.random.below(3) {
+        match self.random.below(5) {
             0 => format!("({one} + interval '90 seconds')"),
+            3 => format!("({one} - {})", self.scalar(scope, Kind::Interval, depth)),
+            4 => format!("({} + time '10:30')", self.scalar(scope, Kind::Date, depth)),
             1 => format!("date_trunc('minute', {one})"),
             _ => format!("{}::timestamp", self.scalar(scope, Kind::Date, depth)),
         }

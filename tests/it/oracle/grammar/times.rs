@@ -60,6 +60,27 @@ impl Grammar<'_> {
         )
     }
 
+    /// Rows of a stream with what a table says when they come, which it always says.
+    pub(super) fn system_time_join(&mut self) -> Relation {
+        self.standard = false;
+        let alias = self.alias();
+        let word = self.pick(&["JOIN", "LEFT JOIN"]);
+        let more = self.pick(&["", "", " AND y.r > x.v", " AND x.v <> 3"]);
+        let columns = [
+            Column::new("k", Kind::Integer),
+            Column::new("z", Kind::Timestamp),
+            Column::new("v", Kind::Integer),
+            Column::new("r", Kind::Numeric),
+        ];
+        Relation::one(
+            format!(
+                "(SELECT x.k, x.z, x.v, y.r FROM e x {word} c FOR SYSTEM_TIME AS OF x.z AS y \
+                 ON x.k = y.id{more}) AS {alias}"
+            ),
+            qualified(&alias, &columns),
+        )
+    }
+
     /// Each row with the last one of the other side that was not later.
     pub(super) fn asof_join(&mut self) -> Relation {
         self.standard = false;

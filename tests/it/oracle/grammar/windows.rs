@@ -81,7 +81,7 @@ impl Grammar<'_> {
     /// A frame, sometimes without some of its rows.
     fn frame(&mut self, frames: &[&'static str]) -> String {
         let frame = self.pick(frames);
-        if !self.later_forms || frame.is_empty() || !self.chance(30) {
+        if frame.is_empty() || !self.chance(30) {
             return frame.to_owned();
         }
         let left_out = self.pick(&["CURRENT ROW", "GROUP", "TIES", "NO OTHERS"]);
