@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Int64Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -17,7 +17,7 @@ use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange}
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result};
-use crate::log::stored::StoredReader;
+use crate::log::stored::{StoredReader, all_nullable, batch_of};
 use crate::log::{DurableLog, LogPosition};
 
 /// Rows of small commits that are put together.
@@ -193,15 +193,11 @@ impl Gathered {
         out: &ChunkSender,
     ) -> Result<(), Stop> {
         // The relation's declared names and nullability, whatever the writer's batch said.
-        let rows = RecordBatch::try_new_with_options(
-            self.schema.clone(),
-            projection
-                .iter()
-                .map(|&i| self.reader.column(changes.rows(), i))
-                .collect::<Result<_>>()?,
-            &RecordBatchOptions::new().with_row_count(Some(changes.num_rows())),
-        )
-        .map_err(Error::from)?;
+        let columns = projection
+            .iter()
+            .map(|&i| self.reader.column(changes.rows(), i))
+            .collect::<Result<_>>()?;
+        let rows = batch_of(&self.schema, columns, changes.num_rows())?;
         let changes = changes.with_rows(rows);
         if changes.num_rows() >= GATHER_ROWS {
             self.flush(out)?;
@@ -251,7 +247,11 @@ fn slice(changes: &ChangeBatch, at: usize, length: usize) -> ChangeBatch {
 
 fn together(schema: &SchemaRef, parts: &[ChangeBatch]) -> Result<ChangeBatch> {
     let rows: Vec<&RecordBatch> = parts.iter().map(ChangeBatch::rows).collect();
-    let rows = concat_batches(schema, rows)?;
+    let is_declared = rows.iter().all(|rows| rows.schema_ref() == schema);
+    let rows = match is_declared {
+        true => concat_batches(schema, rows)?,
+        false => concat_batches(&all_nullable(schema), rows)?,
+    };
     if parts.iter().all(|p| p.weights().is_none()) {
         return Ok(ChangeBatch::inserts(rows));
     }

@@ -8,11 +8,15 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, RecordBatch, RecordBatchOptions,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, RecordBatch, RecordBatchOptions, Scalar,
 };
 use datafusion::arrow::compute;
-use datafusion::arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, SchemaRef};
+use datafusion::arrow::compute::kernels::zip::zip;
+use datafusion::arrow::datatypes::{
+    DataType, Field, Float16Type, Float32Type, Float64Type, SchemaRef,
+};
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
+use datafusion::common::ScalarValue;
 
 use crate::error::{Error, Result};
 use crate::values::float;
@@ -151,6 +155,18 @@ pub fn rebatch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Resul
         columns,
         &options,
     )?)
+}
+
+/// Values of a column that comes from outside, under the declaration that a plan counts on. A NULL
+/// where it is NOT NULL is of a row from before, which was changed since; it is taken as some value,
+/// the same when it comes as when it goes.
+pub fn declared(field: &Field, values: ArrayRef) -> Result<ArrayRef> {
+    if field.is_nullable() || values.null_count() == 0 {
+        return Ok(values);
+    }
+    let some = ScalarValue::new_default(values.data_type())?.to_array_of_size(1)?;
+    let are_there = compute::is_not_null(&values)?;
+    Ok(zip(&are_there, &values, &Scalar::new(some))?)
 }
 
 #[cfg(test)]

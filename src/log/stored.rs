@@ -2,13 +2,14 @@
 //!
 //! A frame names its columns as they were stored: names that are never reused, so that the frames
 //! of all times can be read at once. What a frame lacks was added later and has its missing value;
-//! a dropped column is NULL.
+//! a dropped column is NULL. A column that is NOT NULL now may have been NULL in rows that were
+//! changed since: they are read as they were ([`batch_of`]).
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 
 use crate::catalog::definition::CatalogObject;
@@ -38,6 +39,30 @@ pub fn missing_value(column: &StoredColumn) -> Result<ScalarValue> {
             e.primary()
         ))
     })
+}
+
+/// Rows of any time: where one is NULL in a column that is NOT NULL now, the batch's column is nullable.
+pub fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let is_broken =
+        |(field, column): (&FieldRef, &ArrayRef)| !field.is_nullable() && column.null_count() > 0;
+    let schema = match schema.fields().iter().zip(&columns).any(is_broken) {
+        true => all_nullable(schema),
+        false => Arc::clone(schema),
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(
+        schema, columns, &options,
+    )?)
+}
+
+/// The schema with a NULL allowed in every column.
+pub fn all_nullable(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new_with_metadata(
+        fields.collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    ))
 }
 
 /// Reads frames of a relation as its stored columns.
@@ -99,7 +124,8 @@ impl StoredWriter {
         let stored = object.stored_columns();
         let fields = object.columns().iter().enumerate().map(|(at, column)| {
             let name = &stored[object.stored_index(at)].name;
-            column.to_field().with_name(name)
+            // A row that a transaction took away may be from before NOT NULL.
+            column.to_field().with_name(name).with_nullable(true)
         });
         Self {
             schema: Some(Arc::new(Schema::new(fields.collect::<Vec<_>>()))),

@@ -7,7 +7,7 @@ use crate::dataflow::consolidate::under_schema;
 use crate::dataflow::join::Arrangements;
 use crate::dataflow::operator::{BatchContext, OperatorStatistics};
 use crate::dataflow::plan::{NodeKind, ViewPlan};
-use crate::dataflow::rows::{RowCodec, rebatch};
+use crate::dataflow::rows::{RowCodec, declared, rebatch};
 use crate::dataflow::view_storage::{ViewContents, ViewStorage, count_table, rows_table};
 use crate::error::{Error, Result};
 use crate::state::{Run, TableId};
@@ -115,11 +115,13 @@ impl View {
                         })
                 })
                 .collect::<Result<Vec<_>>>()?;
+            let schema = &self.plan.nodes[node].schema;
             let arrays = places
                 .into_iter()
-                .map(|place| change.rows().column(place).clone())
-                .collect();
-            let rows = rebatch(&self.plan.nodes[node].schema, arrays, change.num_rows())?;
+                .zip(schema.fields())
+                .map(|(place, field)| declared(field, change.rows().column(place).clone()))
+                .collect::<Result<_>>()?;
+            let rows = rebatch(schema, arrays, change.num_rows())?;
             self.push(node, 0, change.with_rows(rows), context, clock)
                 .map_err(|error| named(&self.plan.name, error))?;
         }

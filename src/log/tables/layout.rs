@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, new_empty_array};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::row::{RowConverter, SortField};
 
@@ -14,7 +14,7 @@ use super::codec::{Codec, Encoded};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::shape::StoredColumn;
 use crate::error::{Error, Result, sqlstate};
-use crate::log::stored::{StoredReader, StoredWriter};
+use crate::log::stored::{StoredReader, StoredWriter, batch_of};
 use crate::state::TableId;
 
 /// The layout of one table.
@@ -217,11 +217,8 @@ impl TableLayout {
                 array.cloned().unwrap_or_else(empty)
             })
             .collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
         let schema = Arc::new(self.schema.project(projection)?);
-        Ok(RecordBatch::try_new_with_options(
-            schema, columns, &options,
-        )?)
+        batch_of(&schema, columns, keys.len())
     }
 }
 

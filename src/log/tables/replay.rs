@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BinaryArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Array, BinaryArray, RecordBatch};
 
 use super::layout::{TableLayout, decode_count, encode_count};
 use crate::error::{Error, Result};
+use crate::log::stored::batch_of;
 use crate::log::{DurableLog, LogPosition};
 use crate::state::{Run, RunBuilder, StateStore};
 
@@ -114,10 +115,5 @@ fn conform(layout: &TableLayout, rows: &RecordBatch) -> Result<RecordBatch> {
     let columns = (0..layout.schema().fields().len())
         .map(|column| layout.logged_column(rows, column))
         .collect::<Result<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-    Ok(RecordBatch::try_new_with_options(
-        Arc::clone(layout.schema()),
-        columns,
-        &options,
-    )?)
+    batch_of(layout.schema(), columns, rows.num_rows())
 }
