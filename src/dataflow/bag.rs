@@ -25,6 +25,7 @@ use super::operator::OperatorStatistics;
 use super::rows::RowCodec;
 use super::single_entry::RowCount;
 use crate::error::{Error, Result};
+use crate::state::key_range::after_prefix;
 use crate::state::{Run, StateScan, StateSnapshot, TableId};
 
 /// Keys of one read of the store: bounds what is held at once.
@@ -120,7 +121,7 @@ impl SettledRows {
     /// The indices of the keys that begin with `prefix`.
     pub fn range_of(&self, prefix: &[u8]) -> std::ops::Range<usize> {
         let start = self.lower_bound(0, prefix);
-        let end = match prefix_end(prefix) {
+        let end = match after_prefix(prefix) {
             Some(end) => self.lower_bound(start, &end),
             None => self.len(),
         };
@@ -513,7 +514,7 @@ impl BagReader {
         settled: Arc<SettledRows>,
         prefix: &[u8],
     ) -> Result<Self> {
-        let end = prefix_end(prefix);
+        let end = after_prefix(prefix);
         let scan = snapshot.scan(table, Some(prefix), end.as_deref())?;
         Self::over(scan, settled, prefix)
     }
@@ -527,7 +528,7 @@ impl BagReader {
         self.current = None;
         self.scan_valid = self.scan.seek(prefix)?;
         self.settled_at = self.settled.lower_bound(self.settled_at, prefix);
-        self.settled_end = match prefix_end(prefix) {
+        self.settled_end = match after_prefix(prefix) {
             Some(end) => self.settled.lower_bound(self.settled_at, &end),
             None => self.settled.len(),
         };
@@ -590,14 +591,6 @@ impl BagReader {
     }
 }
 
-/// The least byte string above all that begin with `prefix`; `None`: there is none.
-pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
 /// Zigzag base-128: weights are near zero, so most take one byte.
 fn encode_weight(weight: i64, out: &mut Vec<u8>) {
     out.clear();
@@ -641,14 +634,6 @@ mod tests {
         assert!(decode_weight(&[]).is_err());
         assert!(decode_weight(&[0x80]).is_err());
         assert!(decode_weight(&[0x01, 0x01]).is_err());
-    }
-
-    #[test]
-    fn the_end_of_a_prefix_is_just_above_it() {
-        assert_eq!(prefix_end(&[1, 2]), Some(vec![1, 3]));
-        assert_eq!(prefix_end(&[1, 0xff]), Some(vec![2]));
-        assert_eq!(prefix_end(&[0xff, 0xff]), None);
-        assert_eq!(prefix_end(&[]), None);
     }
 
     #[test]
