@@ -16,8 +16,9 @@ use super::chunks::{self, CHUNK_ROWS, ChunkSender, Stop};
 use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::rows::all_nullable;
 use crate::error::{Error, Result};
-use crate::log::stored::{StoredReader, all_nullable, batch_of};
+use crate::log::stored::{StoredReader, batch_of};
 use crate::log::{DurableLog, LogPosition};
 
 /// Rows of small commits that are put together.

@@ -13,7 +13,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute;
 use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::datatypes::{
-    DataType, Field, Float16Type, Float32Type, Float64Type, SchemaRef,
+    DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef,
 };
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::ScalarValue;
@@ -155,6 +155,16 @@ pub fn rebatch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Resul
         columns,
         &options,
     )?)
+}
+
+/// The schema with a NULL allowed in every column.
+pub fn all_nullable(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new_with_metadata(
+        fields.collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    ))
 }
 
 /// Values of a column that comes from outside, under the declaration that a plan counts on. A NULL

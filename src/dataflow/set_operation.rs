@@ -9,9 +9,7 @@
 //! NULL equals NULL, as everywhere in set operations. UNION needs no operator of its own: it is
 //! UNION ALL under DISTINCT.
 
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 
 use super::bag::{Bag, drain_all};
 use super::batch_numbers::BatchNumbers;
@@ -19,7 +17,7 @@ use super::change::ChangeBatch;
 use super::consolidate::{decode_changes, under_schema};
 use super::keyed::weights_around;
 use super::operator::{BatchContext, Operator, OperatorDescription, OperatorStatistics, Retention};
-use super::rows::RowCodec;
+use super::rows::{RowCodec, all_nullable};
 use crate::error::Result;
 use crate::state::{Run, TableId};
 
@@ -76,19 +74,12 @@ impl SetOperation {
     pub fn new(name: &str, kind: SetOperationKind, schema: SchemaRef) -> Result<Self> {
         Ok(Self {
             kind,
-            codec: RowCodec::new(nullable(&schema))?,
+            codec: RowCodec::new(all_nullable(&schema))?,
             schema,
             sides: ["left", "right"].map(|side| Bag::new(&format!("{name}/{side}"))),
             numbers: BatchNumbers::default(),
         })
     }
-}
-
-/// The schema with a NULL allowed in every column.
-fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter();
-    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 impl Operator for SetOperation {

@@ -22,6 +22,7 @@ use super::decide::moves_watermark;
 use crate::catalog::definition::{ExpectationDefinition, OnViolation, WatermarkDefinition};
 use crate::connectors::{Backlog, ReadLimits, SourceOffset, SourceRef};
 use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::rows::all_nullable;
 use crate::error::{Error, Result, sqlstate};
 
 /// An expectation compiled over the relation's schema.
@@ -341,13 +342,7 @@ fn widen(
     for (place, &column) in read.iter().enumerate() {
         columns[column] = Some(Arc::clone(chunk.rows().column(place)));
     }
-    let nullable = Arc::new(Schema::new(
-        schema
-            .fields()
-            .iter()
-            .map(|f| f.as_ref().clone().with_nullable(true))
-            .collect::<Vec<_>>(),
-    ));
+    let nullable = all_nullable(schema);
     let arrays = columns
         .into_iter()
         .zip(nullable.fields())

@@ -15,6 +15,7 @@ use datafusion::common::ScalarValue;
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::shape::StoredColumn;
 use crate::dataflow::change::ChangeBatch;
+use crate::dataflow::rows::all_nullable;
 use crate::error::{Error, Result};
 use crate::values::{Format, decode_parameter};
 
@@ -53,16 +54,6 @@ pub fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Resu
     Ok(RecordBatch::try_new_with_options(
         schema, columns, &options,
     )?)
-}
-
-/// The schema with a NULL allowed in every column.
-pub fn all_nullable(schema: &Schema) -> SchemaRef {
-    let fields = schema.fields().iter();
-    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
-    Arc::new(Schema::new_with_metadata(
-        fields.collect::<Vec<_>>(),
-        schema.metadata().clone(),
-    ))
 }
 
 /// Reads frames of a relation as its stored columns.

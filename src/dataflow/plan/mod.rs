@@ -44,6 +44,7 @@ use super::not_in::{NotIn, NotInSpec};
 use super::operator::{BoxOperator, OperatorDescription};
 use super::recompute::{Recompute, RecomputeSpec};
 use super::row_errors::OnRowError;
+use super::rows::all_nullable;
 use super::session::{Session, SessionSpec};
 use super::set_operation::{SetOperation, SetOperationKind};
 use super::single_row::SingleRow;
@@ -500,15 +501,10 @@ fn view_schema(plan: &LogicalPlan) -> SchemaRef {
 
 /// The schema that rows have under a policy: values that cannot be computed are NULL under `null`.
 fn relaxed(policy: OnRowError, schema: SchemaRef) -> SchemaRef {
-    if policy != OnRowError::Null {
-        return schema;
+    match policy {
+        OnRowError::Null => all_nullable(&schema),
+        OnRowError::Fail | OnRowError::Skip => schema,
     }
-    let fields = schema.fields().iter();
-    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
-    Arc::new(Schema::new_with_metadata(
-        fields.collect::<Vec<_>>(),
-        schema.metadata().clone(),
-    ))
 }
 
 /// The columns read of each relation, by relation; at least one column of each, since few

@@ -26,6 +26,7 @@ use crate::catalog::definition::{CatalogObject, Definition, ExpectationDefinitio
 use crate::checkpoint::recovery::{Entry, Survey};
 use crate::connectors::SourceRange;
 use crate::dataflow::operator::StateBound;
+use crate::dataflow::rows::all_nullable;
 use crate::engine::Engine;
 use crate::engine::planning::version_of;
 use crate::engine::shared::PipelineShared;
@@ -206,7 +207,7 @@ impl Inputs<'_> {
                 .iter()
                 .map(|batch| Ok(with_types(&batch.project(&columns)?, &schema)?))
                 .collect::<datafusion::error::Result<Vec<_>>>()?;
-            let schema = nullable(&schema);
+            let schema = all_nullable(&schema);
             let rows = rows
                 .into_iter()
                 .map(|batch| RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec()));
@@ -234,19 +235,13 @@ fn words(error: Error) -> Unfit {
     error.primary().to_owned()
 }
 
-fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter();
-    let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
 /// The columns under the types of a schema, in its order.
 fn with_types(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns
         .map(|(column, field)| Ok(cast(column, field.data_type())?))
         .collect::<Result<Vec<_>>>()?;
-    Ok(RecordBatch::try_new(nullable(schema), columns)?)
+    Ok(RecordBatch::try_new(all_nullable(schema), columns)?)
 }
 
 fn expectations(object: &CatalogObject) -> &[ExpectationDefinition] {
@@ -370,7 +365,7 @@ impl Weights {
         let rows = self
             .converter
             .convert_rows(self.counts.keys().map(OwnedRow::row))?;
-        let batch = RecordBatch::try_new(nullable(&self.schema), rows)?;
+        let batch = RecordBatch::try_new(all_nullable(&self.schema), rows)?;
         let counts = self.counts.values().enumerate();
         let indices: UInt32Array = counts
             .flat_map(|(index, count)| std::iter::repeat_n(index as u32, *count as usize))
