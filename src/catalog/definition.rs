@@ -348,6 +348,18 @@ impl CatalogObject {
         KeptNames {
             versions,
             functions: self.functions().to_vec(),
+            time_zone: self.time_zone().map(str::to_owned),
+        }
+    }
+
+    /// The time zone of a materialized view's query; `None`: UTC.
+    pub fn time_zone(&self) -> Option<&str> {
+        match &self.definition {
+            Definition::MaterializedView(view) => match view.options.get(TIME_ZONE)? {
+                OptionValue::Text(zone) => Some(zone),
+                OptionValue::Secret(_) => None,
+            },
+            _ => None,
         }
     }
 
@@ -364,7 +376,12 @@ pub struct KeptNames {
     pub versions: BTreeMap<String, usize>,
     /// Functions in SQL; there are no others for the query.
     pub functions: Vec<Arc<FunctionDefinition>>,
+    /// Whose clocks times are read and shown by; `None`: UTC.
+    pub time_zone: Option<String>,
 }
+
+/// The option of a materialized view that says it.
+pub const TIME_ZONE: &str = "timezone";
 
 /// Arrow schema of a list of columns.
 pub fn columns_schema(columns: &[ColumnDefinition]) -> SchemaRef {

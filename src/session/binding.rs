@@ -15,6 +15,7 @@ use crate::catalog::definition::{ColumnDefinition, KeptNames};
 use crate::catalog::function::FunctionDefinition;
 use crate::database::DatabaseParts;
 use crate::error::{Error, ErrorKind, Result, sqlstate};
+use crate::sql::local_times::in_time_zone;
 
 /// Binds a stored query: analyzed, not optimized, its columns of the types that the definition
 /// tells of (an unsigned count, say, is a numeric in SQL).
@@ -24,7 +25,8 @@ pub(super) async fn bind_text(
     kept: &KeptNames,
 ) -> Result<LogicalPlan> {
     let query = planning::query_statement(&*planning::parse_query(text)?);
-    let bound = versions::meaning(kept, bind(state, query, &[]));
+    let state = in_time_zone(state.clone(), kept.time_zone.as_deref());
+    let bound = versions::meaning(kept, bind(&state, query, &[]));
     Ok(bound.await?.plan)
 }
 

@@ -15,7 +15,9 @@ use futures::{StreamExt, TryStreamExt};
 use super::dml::has_changes;
 use super::parameters::{Parameter, plan_with_values};
 use super::{Session, StatementResult, origins, planning, rowset, threads};
+use crate::catalog::definition::TIME_ZONE;
 use crate::error::{Error, Result};
+use crate::sql::local_times::in_time_zone;
 
 /// Rows as they come.
 pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
@@ -85,7 +87,8 @@ pub(super) fn watched(rows: RowStream, failed: Arc<AtomicBool>) -> RowStream {
 impl Session {
     /// The planning state of this statement; its `now()` is the statement's.
     pub(super) fn planning_state(&self) -> SessionState {
-        self.context.state()
+        let zone = self.settings.get(TIME_ZONE);
+        in_time_zone(self.context.state(), zone.as_deref())
     }
 
     /// Plans and starts a query.

@@ -5,7 +5,8 @@
 //!            → intervals by length → numerics beside floats → … type coercion
 //!            → subqueries out of ORDER BY and OVER → offsets without a limit
 //!            → subqueries as values → as-of joins
-//!            → first of DISTINCT ON → counted set operations → checked arithmetic
+//!            → first of DISTINCT ON → counted set operations → local times
+//!            → checked arithmetic
 //!            → correlated subqueries
 //! optimizer: DataFusion's, with a push-down of filters that keeps answers
 //! ```
@@ -39,6 +40,7 @@ use crate::sql::grouping_sets::GroupingColumns;
 use crate::sql::guards::GuardConditions;
 use crate::sql::interval_order::IntervalOrder;
 use crate::sql::kept_types::KeptTypes;
+use crate::sql::local_times::LocalTimes;
 use crate::sql::numeric_floats::NumericsBesideFloats;
 use crate::sql::offsets::SortedOffsets;
 use crate::sql::order_subqueries::OrderSubqueries;
@@ -133,6 +135,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(AsofJoin));
     rules.push(Arc::new(FirstOfDistinct));
     rules.push(Arc::new(CountedSetOperations));
+    rules.push(Arc::new(LocalTimes));
     rules.push(Arc::new(CheckedArithmeticRule::default()));
     rules.push(Arc::new(CorrelatedSubqueries));
     rules

@@ -27,6 +27,7 @@ pub mod interval;
 mod interval_order;
 mod join_alias;
 mod kept_types;
+pub(crate) mod local_times;
 pub mod masking;
 pub mod names;
 mod numeric_floats;

@@ -27,7 +27,9 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::sql::exclusions;
 use crate::sql::functions::{casts, common_type, intervals, json, numerics};
-use crate::sql::text_constants::{as_value_of, is_text_constant, settle_array, with_case_settled};
+use crate::sql::text_constants::{
+    as_value_of, dates_as_moments, is_text_constant, settle_array, with_case_settled,
+};
 use crate::types::{SqlType, TYPE_KEY};
 
 /// The hook.
@@ -280,6 +282,12 @@ impl Typed {
         self.with_constants()
     }
 
+    /// A date beside a moment as the moment at which it begins.
+    fn with_moments(mut self, schema: &DFSchema) -> Self {
+        dates_as_moments([&mut self.left, &mut self.right], schema);
+        self
+    }
+
     /// A numeric beside a float as a double precision.
     fn with_floats(mut self) -> Self {
         let is_float = |t: &SqlType| matches!(t, SqlType::Real | SqlType::Double);
@@ -383,7 +391,7 @@ impl ExprPlanner for OperatorPlanner {
             | BinaryOperator::LtEq
             | BinaryOperator::Gt
             | BinaryOperator::GtEq => Ok(PlannerResult::Original(
-                self.compared(typed.with_constants(), op),
+                self.compared(typed.with_constants().with_moments(schema), op),
             )),
             BinaryOperator::Plus
             | BinaryOperator::Minus

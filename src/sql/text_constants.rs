@@ -212,16 +212,38 @@ fn rewrite_expression(
     })
 }
 
+/// Casts dates beside moments to moments: the engine takes both as times without a zone.
+pub(crate) fn dates_as_moments<'a>(
+    members: impl IntoIterator<Item = &'a mut Expr>,
+    schema: &DFSchema,
+) -> bool {
+    let typed = |member: &Expr| member.get_type(schema).ok();
+    let members: Vec<&mut Expr> = members.into_iter().collect();
+    let moment = members.iter().find_map(|member| match typed(member)? {
+        moment @ DataType::Timestamp(_, Some(_)) => Some(moment),
+        _ => None,
+    });
+    let Some(moment) = moment else { return false };
+    let mut changed = false;
+    for member in members {
+        if typed(member) == Some(DataType::Date32) {
+            *member = cast(std::mem::take(member), moment.clone());
+            changed = true;
+        }
+    }
+    changed
+}
+
 /// Reads the constants among what is compared as values of the type of the first of the others, and
 /// has intervals compared as such.
 fn settle<'a>(members: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
-    let members: Vec<&mut Expr> = members.into_iter().collect();
+    let mut members: Vec<&mut Expr> = members.into_iter().collect();
+    let mut changed = dates_as_moments(members.iter_mut().map(|m| &mut **m), schema);
     let typed = members.iter().find(|member| !is_text_constant(member));
     let wanted = typed
         .and_then(|member| member.to_field(schema).ok())
         .and_then(|(_, field)| SqlType::from_field(&field));
     let Some(wanted) = wanted else { return false };
-    let mut changed = false;
     for member in members {
         if is_text_constant(member) {
             let read = as_value_of(member.clone(), &wanted);

@@ -7,9 +7,9 @@
 use std::fmt::Write;
 
 use bytes::{BufMut, BytesMut};
-use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use datafusion::arrow::array::timezone::Tz;
 
+use super::zones;
 use crate::error::{Error, Result, sqlstate};
 
 /// Microseconds of a day.
@@ -111,7 +111,7 @@ pub(crate) fn write_timestamp(us: i64, out: &mut BytesMut) {
 
 /// Appends `2026-11-29 09:05:00+01` in the zone (`None`: UTC).
 pub(crate) fn write_timestamptz(us: i64, zone: Option<Tz>, out: &mut BytesMut) {
-    let offset_seconds = zone.map_or(0, |zone| offset_at(us, zone));
+    let offset_seconds = zone.map_or(0, |zone| zones::offset_s(us, zone));
     let local_us = us.saturating_add(offset_seconds * 1_000_000);
     let before_christ = write_civil(local_us.div_euclid(DAY_US), out);
     out.put_u8(b' ');
@@ -128,15 +128,6 @@ pub(crate) fn write_timestamptz(us: i64, zone: Option<Tz>, out: &mut BytesMut) {
     if before_christ {
         out.put_slice(b" BC");
     }
-}
-
-/// Offset of a zone at an instant, in seconds east of UTC.
-fn offset_at(us: i64, zone: Tz) -> i64 {
-    // Beyond chrono's range the zone's rules mean nothing; UTC is used.
-    DateTime::from_timestamp_micros(us).map_or(0, |instant| {
-        let offset = zone.offset_from_utc_datetime(&instant.naive_utc());
-        i64::from(offset.fix().local_minus_utc())
-    })
 }
 
 /// Reads a `date` into days since 1970.
@@ -173,33 +164,16 @@ pub(crate) fn parse_timestamptz(text: &str, zone: Option<Tz>) -> Result<i64> {
     let fail = |why| refuse(why, "timestamp with time zone", text);
     let (days, rest) = scan_moment(text).map_err(fail)?;
     let local_us = moment_us(days, rest.time_us.unwrap_or(0)).ok_or_else(|| fail(Bad::Range))?;
-    let offset = match (rest.zone, zone) {
-        (Some(Zone::Offset(seconds)), _) => seconds,
-        (Some(Zone::Named(zone)), _) | (None, Some(zone)) => local_offset(local_us, zone),
-        (None, None) => 0,
+    let universal_us = match (rest.zone, zone) {
+        (Some(Zone::Offset(seconds)), _) => local_us.checked_sub(seconds * 1_000_000),
+        (Some(Zone::Named(zone)), _) | (None, Some(zone)) => zones::universal_time(local_us, zone),
+        (None, None) => Some(local_us),
     };
-    local_us
-        .checked_sub(offset * 1_000_000)
-        .ok_or_else(|| fail(Bad::Range))
+    universal_us.ok_or_else(|| fail(Bad::Range))
 }
 
 fn moment_us(days: i64, time_us: i64) -> Option<i64> {
     days.checked_mul(DAY_US)?.checked_add(time_us)
-}
-
-/// Offset that a local time has in a zone: the earlier offset where a clock shows it twice, the
-/// one before the jump where no clock shows it.
-fn local_offset(local_us: i64, zone: Tz) -> i64 {
-    let Some(local) = DateTime::from_timestamp_micros(local_us) else {
-        return 0;
-    };
-    let naive: NaiveDateTime = local.naive_utc();
-    match zone.offset_from_local_datetime(&naive) {
-        chrono::LocalResult::Single(offset) | chrono::LocalResult::Ambiguous(offset, _) => {
-            i64::from(offset.fix().local_minus_utc())
-        }
-        chrono::LocalResult::None => offset_at(local_us - 3_600_000_000, zone),
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -426,7 +400,7 @@ impl<'a> Scanner<'a> {
         {
             return Ok(Some(Zone::Offset(0)));
         }
-        let zone = name.parse::<Tz>().map_err(|_| Bad::Syntax)?;
+        let zone = zones::parse(name).ok_or(Bad::Syntax)?;
         Ok(Some(Zone::Named(zone)))
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod jsonb;
 pub(crate) mod list;
 pub(crate) mod numeric;
 pub(crate) mod types;
+pub(crate) mod zones;
 
 #[cfg(test)]
 mod tests;
@@ -70,15 +71,9 @@ pub(crate) struct OutputSettings {
 impl OutputSettings {
     /// From the parameter `TimeZone`; a zone that is not known counts as UTC.
     pub fn new(time_zone: Option<&str>) -> Self {
-        let name = time_zone.unwrap_or("UTC");
-        let is_utc = ["UTC", "GMT", "Etc/UTC", "Z"]
-            .iter()
-            .any(|utc| name.eq_ignore_ascii_case(utc));
+        let other = time_zone.filter(|name| !zones::is_utc(name));
         Self {
-            time_zone: match is_utc {
-                true => None,
-                false => name.parse().ok(),
-            },
+            time_zone: other.and_then(zones::parse),
         }
     }
 }

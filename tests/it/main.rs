@@ -29,6 +29,7 @@ mod slt;
 #[path = "../../src/soak.rs"]
 mod soak;
 mod temporal_join;
+mod time_zones;
 mod tools;
 mod tpch;
 mod user_functions;

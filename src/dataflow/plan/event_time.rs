@@ -2,12 +2,19 @@
 //!
 //! A column has lineage when each of its values says up to which event time rows can still carry
 //! it: the watermark column itself, `tumble_start`, `tumble_end`, unnested `hop_starts`,
-//! `date_bin` and `date_trunc` of it, and these plus or minus a constant. A value `v` is closed
+//! `date_bin` and `date_trunc` of it (in a zone too), and these plus or minus a constant. A value `v` is closed
 //! once `v + closes_after <= watermark`.
 
+use std::cmp::Ordering;
+
+use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::{Expr, Operator};
+
+use crate::sql::functions::zoned::TRUNCATED;
+use crate::values::datetime::DAY_US;
+use crate::values::zones;
 
 /// How the values of a column relate to the watermark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,11 +106,31 @@ pub fn of_expression(
                     let unit = unit.try_as_str()??;
                     window(of(argument(1)?)?, unit_us(unit)?, false)
                 }
+                TRUNCATED => {
+                    let text = |at: usize| match argument(at)? {
+                        Expr::Literal(value, _) => value.try_as_str()?,
+                        _ => None,
+                    };
+                    let length_us = unit_in_zone_us(text(0)?, zones::parse(text(2)?)?)?;
+                    window(of(argument(1)?)?, length_us, false)
+                }
                 _ => None,
             }
         }
         _ => None,
     }
+}
+
+/// The longest that a unit lasts on the clocks of a zone: those of days are set back once in a day,
+/// and twice in longer ones. Hours and less are as long as elsewhere.
+fn unit_in_zone_us(unit: &str, zone: Tz) -> Option<i64> {
+    let length_us = unit_us(unit)?;
+    let set_backs = match length_us.cmp(&DAY_US) {
+        Ordering::Less => return Some(length_us),
+        Ordering::Equal => 1,
+        Ordering::Greater => 2,
+    };
+    Some(length_us + set_backs * zones::longest_set_back_us(zone))
 }
 
 /// Lineage of a time plus a constant: the later value of the same window closes as much sooner

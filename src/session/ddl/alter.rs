@@ -7,7 +7,7 @@ use super::super::work::Action;
 use super::super::{Session, StatementResult};
 use super::listed;
 use crate::catalog::changes::CatalogChange;
-use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options, TIME_ZONE};
 use crate::catalog::snapshot::{
     a_kind, kind_keyword, kind_name, kind_of, options_of_mut, pipeline_of, undefined,
 };
@@ -84,6 +84,15 @@ impl Session {
                 "cannot move materialized view \"{name}\" to another pipeline"
             ))
             .hint("Drop it, then create it WITH (pipeline = '…')."));
+        }
+        if set.contains_key(TIME_ZONE) || reset.iter().any(|r| r == TIME_ZONE) {
+            return Err(Error::unsupported(format!(
+                "cannot change the time zone of materialized view \"{name}\""
+            ))
+            .detail("Its rows were computed by the clocks of its time zone.")
+            .hint(format!(
+                "Say CREATE OR REPLACE MATERIALIZED VIEW {name} WITH (timezone = '…') AS …."
+            )));
         }
         let for_pipeline = super::pipeline_part(set);
         let own: Options = set

@@ -194,6 +194,7 @@ impl Session {
         &mut self,
         create: &CreateMaterializedView,
     ) -> Result<StatementResult> {
+        let create = &self.with_time_zone(create);
         let old = self.definitions().object(&create.name).cloned();
         let (query, bound) = self.bind_for_pipeline(create).await?;
         let (plan, keeps_state) = match &old {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 
@@ -15,14 +16,16 @@ use super::alter::follow_row_policy;
 use super::{Existing, listed, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_relation};
 use crate::catalog::definition::{
-    CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, Options,
-    ViewDefinition,
+    CatalogObject, ColumnDefinition, Definition, MaterializedViewDefinition, OptionValue, Options,
+    TIME_ZONE, ViewDefinition,
 };
 use crate::catalog::function::FunctionDefinition;
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, wrong_kind};
 use crate::catalog::system_tables;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::local_times::in_time_zone;
 use crate::sql::statement::{CreateMaterializedView, CreateView, ObjectKind};
+use crate::values::zones;
 
 /// A view's query, bound.
 pub(super) struct Bound {
@@ -43,7 +46,10 @@ impl Session {
         if let Existing::Skip = existing {
             return Ok(done(TAG));
         }
-        let mut bound = self.bind(&create.query, &create.column_names).await?;
+        let state = self.planning_state();
+        let mut bound = self
+            .bind(state, &create.query, &create.column_names)
+            .await?;
         // The system's own tables cannot be dropped, so that a view need not hold on to them.
         let snapshot = self.definitions();
         bound
@@ -117,6 +123,7 @@ impl Session {
         create: &CreateMaterializedView,
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE MATERIALIZED VIEW";
+        let create = &self.with_time_zone(create);
         let existing = self.existing(&create.name, create.if_not_exists, create.or_replace)?;
         self.check_readable(&create.query).await?;
         if let Existing::Skip = existing {
@@ -140,13 +147,34 @@ impl Session {
         Ok(done(TAG))
     }
 
+    /// The statement with the zone whose clocks the query's times are of, so that a restart and
+    /// `SHOW CREATE` know it: the session's, unless it says one.
+    pub(super) fn with_time_zone(&self, create: &CreateMaterializedView) -> CreateMaterializedView {
+        let mut create = create.clone();
+        let zone = self.settings.get(TIME_ZONE);
+        if let Some(zone) = zone.filter(|zone| !zones::is_utc(zone)) {
+            let options = &mut create.options;
+            options
+                .entry(TIME_ZONE.to_owned())
+                .or_insert(OptionValue::Text(zone));
+        }
+        create
+    }
+
     /// The query of a materialized view: the text to keep, and what it is bound to.
     pub(super) async fn bind_for_pipeline(
         &mut self,
         create: &CreateMaterializedView,
     ) -> Result<(String, Bound)> {
         let query = binding::stored_text(&create.query_text, &create.name, &create.column_names);
-        let mut bound = self.bind_text(&query).await?;
+        let zone = match create.options.get(TIME_ZONE) {
+            Some(OptionValue::Text(zone)) => Some(zone.as_str()),
+            _ => None,
+        };
+        // From the text: exactly what a restart will bind.
+        let state = in_time_zone(self.planning_state(), zone);
+        let parsed = planning::parse_query(&query)?;
+        let mut bound = self.bind(state, &parsed, &[]).await?;
         self.check_readable_by_pipeline(&bound)?;
         bound.functions = self.with_those_of_views(&bound);
         Ok((query, bound))
@@ -275,20 +303,18 @@ impl Session {
         }
     }
 
-    /// As [`Self::bind`], from a text: exactly what a restart will bind.
-    async fn bind_text(&self, text: &str) -> Result<Bound> {
-        let query = planning::parse_query(text)?;
-        self.bind(&query, &[]).await
-    }
-
     /// Plans a view's query and finds what it reads.
-    async fn bind(&self, query: &ast::Query, names: &[String]) -> Result<Bound> {
+    async fn bind(
+        &self,
+        state: SessionState,
+        query: &ast::Query,
+        names: &[String],
+    ) -> Result<Bound> {
         let statement = planning::query_statement(query);
         if let Some(number) = placeholders(&statement)?.first() {
             return Err(undefined_parameter(format!("${number}"))
                 .detail("A view's query cannot have parameters."));
         }
-        let state = self.planning_state();
         let bound = binding::bind(&state, statement.clone(), names).await?;
         let mut reads = BTreeSet::from_iter(planning::relations_read(&state, statement)?);
         for function in &bound.called {

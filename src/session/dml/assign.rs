@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, new_null_array};
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type};
@@ -15,6 +16,7 @@ use super::text::{numeric_overflow, parse_text};
 use crate::catalog::definition::ColumnDefinition;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::functions::texts::write_column;
+use crate::sql::functions::times::{read_by, shown_by};
 use crate::types::SqlType;
 use crate::values::OutputSettings;
 
@@ -33,6 +35,7 @@ pub(super) fn assign(
     field: &FieldRef,
     column: &ColumnDefinition,
     origin: Origin,
+    settings: &OutputSettings,
 ) -> Result<ArrayRef> {
     let wanted = column.sql_type.to_arrow();
     if values.data_type() == &DataType::Null {
@@ -51,11 +54,14 @@ pub(super) fn assign(
         }
         (SqlType::Text, to) if origin == Origin::Literal || is_text_form(to) => {
             let texts = cast(values, &DataType::Utf8)?;
-            parse_text(texts.as_string::<i32>(), to)
+            parse_text(texts.as_string::<i32>(), to, settings)
         }
-        (_, SqlType::Text) => text(values, field, &from),
+        (_, SqlType::Text) => text(values, field, &from, settings),
         (from, to) if from.is_number() && to.is_number() => number(values, to),
-        (from, to) if is_time(from) && is_time(to) => strict_cast(values, to),
+        (from, to) if is_time(from) && is_time(to) => match settings.time_zone {
+            Some(zone) => strict_cast(&by_clocks(values, from, to, zone)?, to),
+            None => strict_cast(values, to),
+        },
         (from, to) if std::mem::discriminant(from) == std::mem::discriminant(to) => {
             strict_cast(values, to)
         }
@@ -64,10 +70,32 @@ pub(super) fn assign(
 }
 
 /// As the type's output function writes it; a boolean becomes a whole word, as in a cast.
-fn text(values: &ArrayRef, field: &FieldRef, from: &SqlType) -> Result<ArrayRef> {
+fn text(
+    values: &ArrayRef,
+    field: &FieldRef,
+    from: &SqlType,
+    settings: &OutputSettings,
+) -> Result<ArrayRef> {
     match from {
         SqlType::Boolean => Ok(cast(values, &DataType::Utf8)?),
-        _ => write_column(values, field, &OutputSettings::default()),
+        _ => write_column(values, field, settings),
+    }
+}
+
+/// A moment as what the clocks of a zone show, and the other way round.
+fn by_clocks(values: &ArrayRef, from: &SqlType, to: &SqlType, zone: Tz) -> Result<ArrayRef> {
+    let as_times = |sql_type: &SqlType| Ok::<_, Error>(cast(values, &sql_type.to_arrow())?);
+    match (from, to) {
+        (SqlType::TimestampTz, SqlType::TimestampTz) => Ok(Arc::clone(values)),
+        (SqlType::TimestampTz, _) => {
+            let moments = as_times(&SqlType::TimestampTz)?;
+            Ok(Arc::new(shown_by(moments.as_primitive(), zone)?))
+        }
+        (SqlType::Date | SqlType::Timestamp, SqlType::TimestampTz) => {
+            let walls = as_times(&SqlType::Timestamp)?;
+            Ok(Arc::new(read_by(walls.as_primitive(), zone)?))
+        }
+        _ => Ok(Arc::clone(values)),
     }
 }
 
@@ -157,7 +185,14 @@ mod tests {
 
     fn assigned(values: impl Array + 'static, to: SqlType, origin: Origin) -> Result<ArrayRef> {
         let field = Arc::new(Field::new("v", values.data_type().clone(), true));
-        assign(&(Arc::new(values) as ArrayRef), &field, &column(to), origin)
+        let values: ArrayRef = Arc::new(values);
+        assign(
+            &values,
+            &field,
+            &column(to),
+            origin,
+            &OutputSettings::default(),
+        )
     }
 
     #[test]

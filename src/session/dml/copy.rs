@@ -93,13 +93,20 @@ impl CopyRows {
             transaction,
             parameters: &[],
         };
+        let settings = dml.planning().settings();
         let filler = DefaultFiller::new(&self.target, &self.columns)?;
         let mut columns = filler.fill(&dml.planning(), rows.num_rows()).await?;
         let schema = rows.schema();
         for (at, column) in self.columns.iter().enumerate() {
             let definition = &self.target.columns()[*column];
             let field = &schema.fields()[at];
-            let values = assign(rows.column(at), field, definition, Origin::Literal)?;
+            let values = assign(
+                rows.column(at),
+                field,
+                definition,
+                Origin::Literal,
+                &settings,
+            )?;
             columns[*column] = Some(values);
         }
         let columns = columns.into_iter().flatten().collect();

@@ -164,6 +164,7 @@ async fn insert_query(
     let given = &listed[..schema.fields().len()];
     let origins = origins_of(query, given.len());
     let filler = DefaultFiller::new(target, given)?;
+    let settings = dml.planning().settings();
     while let Some(batch) = stream.next().await {
         let batch = batch?;
         if batch.num_rows() == 0 {
@@ -173,7 +174,7 @@ async fn insert_query(
         for (at, column) in given.iter().enumerate() {
             let field = &schema.fields()[at];
             let definition = &target.columns()[*column];
-            let values = assign(batch.column(at), field, definition, origins[at])?;
+            let values = assign(batch.column(at), field, definition, origins[at], &settings)?;
             columns[*column] = Some(values);
         }
         let columns = columns.into_iter().flatten().collect();
@@ -252,10 +253,17 @@ impl<'a> DefaultFiller<'a> {
             .select_over("rows", (rows.schema(), vec![rows]), items)
             .await?;
         let batch = concat_batches(&schema, &batches)?;
+        let settings = planning.settings();
         for (at, (column, expr)) in self.defaults.iter().enumerate() {
             let field = &schema.fields()[at];
             let definition = &self.target.columns()[*column];
-            let values = assign(batch.column(at), field, definition, origin_of(expr))?;
+            let values = assign(
+                batch.column(at),
+                field,
+                definition,
+                origin_of(expr),
+                &settings,
+            )?;
             columns[*column] = Some(values);
         }
         Ok(columns)

@@ -25,6 +25,8 @@ use futures::future::BoxFuture;
 use crate::error::{Error, Result};
 use crate::session::Parameter;
 use crate::session::threads::{physical_plan, start_plan};
+use crate::sql::local_times::time_zone;
+use crate::values::OutputSettings;
 
 /// Turns a statement tree into a plan with the values of its parameters; the session's way.
 pub trait StatementPlanner: Send + Sync {
@@ -75,6 +77,11 @@ pub(super) struct Planning<'a> {
 }
 
 impl Planning<'_> {
+    /// How values are read and written as text.
+    pub fn settings(&self) -> OutputSettings {
+        OutputSettings::new(Some(time_zone(self.state.config_options())))
+    }
+
     async fn plan(&self, query: ast::Query) -> Result<Arc<dyn ExecutionPlan>> {
         let statement = ast::Statement::Query(Box::new(query));
         let plan = self

@@ -53,7 +53,8 @@ impl Assigned {
     ) -> Result<ArrayRef> {
         let definition = &target.columns()[self.column];
         if let Some((values, field)) = computed {
-            return assign(values, field, definition, origin_of(&self.expr));
+            let origin = origin_of(&self.expr);
+            return assign(values, field, definition, origin, &planning.settings());
         }
         let cell = Cell::of(&self.expr, planning.parameters)?;
         let mut arrays = cells_to_arrays(planning, &[definition], vec![vec![cell]]).await?;

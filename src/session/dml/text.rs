@@ -9,12 +9,16 @@ use crate::sql::functions::texts::read_column;
 use crate::types::SqlType;
 use crate::values::OutputSettings;
 
-/// Reads a column of text as `sql_type`; times without a zone are UTC.
-pub(super) fn parse_text(texts: &StringArray, sql_type: &SqlType) -> Result<ArrayRef> {
+/// Reads a column of text as `sql_type`.
+pub(super) fn parse_text(
+    texts: &StringArray,
+    sql_type: &SqlType,
+    settings: &OutputSettings,
+) -> Result<ArrayRef> {
     let texts: ArrayRef = Arc::new(texts.clone());
     match sql_type {
         SqlType::Text => Ok(texts),
-        _ => read_column(&texts, sql_type, &OutputSettings::default()),
+        _ => read_column(&texts, sql_type, settings),
     }
 }
 
@@ -31,6 +35,11 @@ mod tests {
     use super::*;
     use datafusion::arrow::array::{Array, AsArray, BooleanArray, Int32Array};
     use datafusion::arrow::datatypes::{Int32Type, TimestampMicrosecondType};
+
+    /// By UTC's clocks.
+    fn parse_text(texts: &StringArray, sql_type: &SqlType) -> Result<ArrayRef> {
+        super::parse_text(texts, sql_type, &OutputSettings::default())
+    }
 
     fn texts(values: &[Option<&str>]) -> StringArray {
         values.iter().copied().collect()

@@ -20,6 +20,7 @@ use crate::error::{Error, Result, sqlstate};
 use crate::session::Parameter;
 use crate::session::parameters::{parameter_index, undefined_parameter};
 use crate::types::SqlType;
+use crate::values::OutputSettings;
 
 /// Expressions that one query evaluates.
 const EXPRESSIONS_AT_ONCE: usize = 256;
@@ -111,11 +112,12 @@ pub(super) async fn cells_to_arrays(
         }
         resolved.push(cells);
     }
+    let settings = planning.settings();
     let mut evaluated = evaluate(planning, expressions).await?.into_iter();
     columns
         .iter()
         .zip(resolved)
-        .map(|(column, cells)| column_of(column, &cells, &mut evaluated))
+        .map(|(column, cells)| column_of(column, &cells, &mut evaluated, &settings))
         .collect()
 }
 
@@ -154,10 +156,11 @@ fn column_of(
     column: &ColumnDefinition,
     cells: &[Cell],
     evaluated: &mut impl Iterator<Item = (ArrayRef, FieldRef)>,
+    settings: &OutputSettings,
 ) -> Result<ArrayRef> {
     let is_written = |cell: &Cell| matches!(cell, Cell::Text(_) | Cell::Number(_) | Cell::Null);
     if cells.iter().all(is_written) {
-        return written_column(column, cells);
+        return written_column(column, cells, settings);
     }
     let parts = cells
         .iter()
@@ -169,20 +172,21 @@ fn column_of(
                     &field,
                     column,
                     Origin::Literal,
+                    settings,
                 )
             }
             Cell::Expression(expr) => {
                 let (value, field) = evaluated
                     .next()
                     .ok_or_else(|| Error::internal("an expression was not evaluated"))?;
-                assign(&value, &field, column, origin_of(expr))
+                assign(&value, &field, column, origin_of(expr), settings)
             }
             Cell::Boolean(value) => {
                 let value = ScalarValue::Boolean(Some(*value));
                 let field = Arc::new(Field::new("value", value.data_type(), true));
-                assign(&value.to_array()?, &field, column, Origin::Typed)
+                assign(&value.to_array()?, &field, column, Origin::Typed, settings)
             }
-            _ => written_column(column, std::slice::from_ref(cell)),
+            _ => written_column(column, std::slice::from_ref(cell), settings),
         })
         .collect::<Result<Vec<_>>>()?;
     let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
@@ -198,7 +202,11 @@ pub(super) fn origin_of(expr: &Expr) -> Origin {
 }
 
 /// Literal texts and numbers.
-fn written_column(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRef> {
+fn written_column(
+    column: &ColumnDefinition,
+    cells: &[Cell],
+    settings: &OutputSettings,
+) -> Result<ArrayRef> {
     if cells.iter().all(|cell| matches!(cell, Cell::Null)) {
         return Ok(new_null_array(&column.sql_type.to_arrow(), cells.len()));
     }
@@ -218,7 +226,7 @@ fn written_column(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRef>
             _ => Ok(None),
         })
         .collect::<Result<StringArray>>()?;
-    parse_text(&texts, &column.sql_type)
+    parse_text(&texts, &column.sql_type, settings)
 }
 
 fn takes_numbers(sql_type: &SqlType) -> bool {

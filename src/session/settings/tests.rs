@@ -36,7 +36,7 @@ fn values_are_checked_and_written_as_postgres_writes_them() {
         ("client_encoding", "unicode", "UTF8"),
         ("client_encoding", "'utf-8'", "UTF8"),
         ("timezone", "Europe/Berlin", "Europe/Berlin"),
-        ("timezone", "2", "+02:00"),
+        ("timezone", "2", "<+02>-02"),
         ("bytea_output", "HEX", "hex"),
     ] {
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use super::known::Known;
 use crate::error::{Error, Result, sqlstate};
+use crate::values::zones;
 
 /// Time units in milliseconds.
 pub(super) const TIME_UNITS_MS: &[(&str, f64)] = &[
@@ -178,33 +179,16 @@ fn shown_with_unit(value: f64, units: &[(&str, f64)], bare: &str) -> String {
 }
 
 fn time_zone(text: &str) -> Option<String> {
-    use datafusion::arrow::array::timezone::Tz;
-
     let text = text.trim_matches('\'');
-    if text.eq_ignore_ascii_case("utc") || text.eq_ignore_ascii_case("z") {
-        return Some("UTC".to_owned());
-    }
     if matches!(text.to_lowercase().as_str(), "local" | "default") {
         return Some("UTC".to_owned());
     }
-    if text.eq_ignore_ascii_case("gmt") {
-        return Some("GMT".to_owned());
-    }
-    if text.parse::<Tz>().is_ok() {
-        return Some(text.to_owned());
-    }
     // A bare number is hours east of Greenwich.
-    let hours: f64 = text.parse().ok()?;
-    if hours.abs() > 15.0 {
-        return None;
+    match text.parse::<f64>() {
+        Ok(hours) if hours.abs() <= 15.0 => Some(zones::of_offset((hours * 60.0).round() as i64)),
+        Ok(_) => None,
+        Err(_) => zones::canonical_name(text),
     }
-    let minutes = (hours * 60.0).round() as i64;
-    let sign = if minutes < 0 { '-' } else { '+' };
-    Some(format!(
-        "{sign}{:02}:{:02}",
-        minutes.abs() / 60,
-        minutes.abs() % 60
-    ))
 }
 
 fn date_style(text: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! `age`, `date_trunc` of intervals, and series of times and numerics.
+//! `age`, and series of times and numerics.
 
 use std::sync::Arc;
 
@@ -8,17 +8,16 @@ use datafusion::arrow::array::types::IntervalMonthDayNano;
 use datafusion::arrow::array::{Array, ArrayRef, Decimal128Array, Int64Array, ListArray};
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Field, TimeUnit, TimestampMicrosecondType,
-};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, TimeUnit};
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::beside::beside;
 use super::intervals::{INTERVAL, length_us};
-use super::plain::{form, plain, text};
+use super::plain::{form, plain};
+use super::times::{out_of_range, parse_zone};
+use super::zoned::later;
 use super::{arrays, no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
 use crate::values::datetime::DAY_US;
@@ -27,10 +26,6 @@ use crate::values::datetime::DAY_US;
 const SERIES_MAX: usize = 10_000_000;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let truncate = plain(
-        "interval_trunc",
-        &[form!([Text, Interval] -> Interval, truncated)],
-    );
     vec![
         plain(
             "age",
@@ -39,53 +34,10 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
                 form!([TimestampTz, TimestampTz] -> Interval, age),
             ],
         ),
-        beside(
-            datafusion::functions::datetime::date_trunc(),
-            &truncate,
-            |types| matches!(types.get(1), Some(DataType::Interval(_))),
-        ),
         udf(Series {
             signature: Signature::user_defined(Volatility::Immutable),
         }),
     ]
-}
-
-/// Cuts an interval's fields below a unit.
-fn truncated(arguments: &[ScalarValue]) -> Result<ScalarValue> {
-    let unit = text(&arguments[0])?;
-    let ScalarValue::IntervalMonthDayNano(Some(interval)) = arguments[1] else {
-        return Err(Error::internal("a form's argument is an interval"));
-    };
-    let IntervalMonthDayNano {
-        months,
-        days,
-        nanoseconds,
-    } = interval;
-    let of_months = |length: i32| IntervalMonthDayNano::new(months / length * length, 0, 0);
-    let of_time = |length_ns: i64| {
-        IntervalMonthDayNano::new(months, days, nanoseconds / length_ns * length_ns)
-    };
-    let cut = match unit.to_ascii_lowercase().trim_end_matches('s') {
-        "millennium" | "millennia" => of_months(12_000),
-        "century" | "centurie" => of_months(1_200),
-        "decade" => of_months(120),
-        "year" => of_months(12),
-        "quarter" => of_months(3),
-        "month" => of_months(1),
-        "day" => IntervalMonthDayNano::new(months, days, 0),
-        "hour" => of_time(3_600_000_000_000),
-        "minute" => of_time(60_000_000_000),
-        "second" => of_time(1_000_000_000),
-        "millisecond" => of_time(1_000_000),
-        "microsecond" => of_time(1_000),
-        _ => {
-            return Err(Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                format!("unit \"{unit}\" not recognized for type interval"),
-            ));
-        }
-    };
-    Ok(ScalarValue::IntervalMonthDayNano(Some(cut)))
 }
 
 fn moment(value: &ScalarValue) -> Result<NaiveDateTime> {
@@ -96,10 +48,6 @@ fn moment(value: &ScalarValue) -> Result<NaiveDateTime> {
     DateTime::from_timestamp_micros(us)
         .map(|t| t.naive_utc())
         .ok_or_else(out_of_range)
-}
-
-fn out_of_range() -> Error {
-    Error::new(sqlstate::DATETIME_OVERFLOW, "timestamp out of range")
 }
 
 /// Years, months, days and time between two moments, by the calendar.
@@ -165,6 +113,11 @@ impl ScalarUDFImpl for Series {
     fn coerce_types(&self, types: &[DataType]) -> DataFusionResult<Vec<DataType>> {
         let is_time = |t: &DataType| matches!(t, DataType::Timestamp(..) | DataType::Date32);
         match types {
+            // Days and months by the clocks of a zone.
+            [DataType::Timestamp(_, Some(_)), _, _, DataType::Utf8] => {
+                let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+                Ok(vec![time.clone(), time, INTERVAL, DataType::Utf8])
+            }
             [from, to, _] if is_time(from) || is_time(to) => {
                 // Dates are series of times with a zone in PostgreSQL.
                 let of_dates = types.contains(&DataType::Date32);
@@ -256,7 +209,14 @@ fn series(values: &[ScalarValue]) -> Result<Vec<i128>> {
             ScalarValue::TimestampMicrosecond(Some(from), _),
             ScalarValue::TimestampMicrosecond(Some(to), _),
             ScalarValue::IntervalMonthDayNano(Some(step)),
-        ] => times(*from, *to, *step),
+            rest @ ..,
+        ] => {
+            let zone = match rest {
+                [ScalarValue::Utf8(Some(name))] => parse_zone(name)?,
+                _ => "+00:00".parse()?,
+            };
+            times(*from, *to, *step, zone)
+        }
         [
             ScalarValue::Decimal128(Some(from), _, scale),
             ScalarValue::Decimal128(Some(to), ..),
@@ -301,13 +261,10 @@ fn numbers(from: i128, to: i128, step: i128) -> Result<Vec<i128>> {
     elements(from, to, step.signum(), |at| Ok(at.checked_add(step)))
 }
 
-fn times(from: i64, to: i64, step: IntervalMonthDayNano) -> Result<Vec<i128>> {
+fn times(from: i64, to: i64, step: IntervalMonthDayNano, zone: Tz) -> Result<Vec<i128>> {
     let direction = length_us(step).signum();
-    let utc: Tz = "+00:00".parse()?;
     elements(from, to, direction, |at| {
-        TimestampMicrosecondType::add_month_day_nano(at, step, utc)
-            .map(Some)
-            .ok_or_else(out_of_range)
+        later(at, step, zone).map(Some).ok_or_else(out_of_range)
     })
 }
 

@@ -29,6 +29,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::{arrays, casts, float_arithmetic, numerics, result, texts, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
+use crate::sql::local_times;
 use crate::types::SqlType;
 
 /// Replaces arithmetic that would go wrong silently.
@@ -75,7 +76,7 @@ impl AnalyzerRule for CheckedArithmeticRule {
     }
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
-        let time_zone = config.execution.time_zone.as_deref();
+        let time_zone = Some(local_times::time_zone(config));
         plan.transform_up_with_subqueries(|plan| self.rewrite_plan(plan, time_zone))
             .map(|t| t.data)
     }

@@ -15,26 +15,33 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::format::Template;
+use super::format::{Clock, Template};
 use super::{arrays, no_function, numbers, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     [Which::Characters, Which::Timestamp, Which::Date]
-        .into_iter()
-        .map(|which| {
-            udf(TemplateFunction {
-                which,
-                signature: Signature::user_defined(Volatility::Immutable),
-            })
-        })
-        .collect()
+        .map(function)
+        .to_vec()
+}
+
+/// What `to_timestamp(text, template)` reads, without a zone.
+pub(crate) fn read_wall() -> Arc<ScalarUDF> {
+    function(Which::Wall)
+}
+
+fn function(which: Which) -> Arc<ScalarUDF> {
+    udf(TemplateFunction {
+        which,
+        signature: Signature::user_defined(Volatility::Immutable),
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Which {
     Characters,
     Timestamp,
+    Wall,
     Date,
 }
 
@@ -60,6 +67,7 @@ impl ScalarUDFImpl for TemplateFunction {
         match self.which {
             Which::Characters => "to_char",
             Which::Timestamp => "to_timestamp",
+            Which::Wall => "to_wall_time",
             Which::Date => "to_date",
         }
     }
@@ -83,7 +91,7 @@ impl ScalarUDFImpl for TemplateFunction {
                 };
                 value.map(|v| vec![v, DataType::Utf8])
             }
-            (Which::Timestamp | Which::Date, [value, template])
+            (Which::Timestamp | Which::Wall | Which::Date, [value, template])
                 if is_text(value) && is_text(template) =>
             {
                 Some(vec![DataType::Utf8, DataType::Utf8])
@@ -111,6 +119,7 @@ impl ScalarUDFImpl for TemplateFunction {
         Ok(match self.which {
             Which::Characters => DataType::Utf8,
             Which::Timestamp => timestamp(true),
+            Which::Wall => timestamp(false),
             Which::Date => DataType::Date32,
         })
     }
@@ -125,13 +134,14 @@ impl ScalarUDFImpl for TemplateFunction {
                 DataType::Float64 => Arc::new(from_epoch(value.as_primitive())?),
                 _ => Arc::clone(value),
             },
-            (Which::Timestamp, [text, template]) => {
+            (Which::Timestamp | Which::Wall, [text, template]) => {
                 let times = read(text.as_string::<i32>(), template.as_string::<i32>())?;
                 let times: TimestampMicrosecondArray = times
                     .into_iter()
                     .map(|t| t.map(|t| t.and_utc().timestamp_micros()))
                     .collect();
-                Arc::new(times.with_timezone("UTC"))
+                let has_zone = self.which == Which::Timestamp;
+                Arc::new(times.with_timezone_opt(has_zone.then_some("UTC")))
             }
             (Which::Date, [text, template]) => {
                 let times = read(text.as_string::<i32>(), template.as_string::<i32>())?;
@@ -175,10 +185,10 @@ fn from_epoch(seconds: &Float64Array) -> Result<TimestampMicrosecondArray> {
 }
 
 /// Nearly always one template for all rows: it is read when it changes.
-struct Templates<'a, T>(Option<(&'a str, T)>);
+pub(super) struct Templates<'a, T>(pub Option<(&'a str, T)>);
 
 impl<'a, T> Templates<'a, T> {
-    fn get(&mut self, text: &'a str, parse: impl FnOnce(&str) -> Result<T>) -> Result<&T> {
+    pub fn get(&mut self, text: &'a str, parse: impl FnOnce(&str) -> Result<T>) -> Result<&T> {
         let known = matches!(&self.0, Some((last, _)) if *last == text);
         if !known {
             self.0 = Some((text, parse(text)?));
@@ -208,7 +218,7 @@ fn read(texts: &StringArray, templates: &StringArray) -> Result<Vec<Option<Naive
 fn to_char(values: &ArrayRef, templates: &StringArray) -> Result<StringArray> {
     match values.data_type() {
         DataType::Timestamp(_, zone) => {
-            let zone = zone.as_deref().map(|_| "UTC");
+            let clock = zone.as_deref().map(|_| Clock::utc());
             let mut cache = Templates(None);
             values
                 .as_primitive::<TimestampMicrosecondType>()
@@ -220,7 +230,7 @@ fn to_char(values: &ArrayRef, templates: &StringArray) -> Result<StringArray> {
                             Error::new(sqlstate::DATETIME_OVERFLOW, "timestamp out of range")
                         })?;
                         let template = cache.get(template, |t| Ok(Template::parse(t)))?;
-                        Ok(Some(template.format(time.naive_utc(), zone)))
+                        Ok(Some(template.format(time.naive_utc(), clock.as_ref())))
                     }
                     _ => Ok(None),
                 })

@@ -27,8 +27,9 @@ pub(super) fn extract() -> Arc<ScalarUDF> {
     })
 }
 
+/// What `extract` and `date_trunc` take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     Century,
     Day,
     Decade,
@@ -52,7 +53,7 @@ enum Field {
 }
 
 impl Field {
-    fn parse(name: &str) -> Result<Self> {
+    pub fn parse(name: &str) -> Result<Self> {
         let lower = name.trim().to_ascii_lowercase();
         Ok(match lower.as_str() {
             "century" | "centuries" | "c" | "cent" => Self::Century,
@@ -81,6 +82,33 @@ impl Field {
                     format!("unit \"{name}\" not recognized"),
                 ));
             }
+        })
+    }
+
+    /// Whether it is a day, or made of days.
+    pub fn is_calendar_unit(self) -> bool {
+        matches!(
+            self,
+            Self::Century
+                | Self::Day
+                | Self::Decade
+                | Self::Millennium
+                | Self::Month
+                | Self::Quarter
+                | Self::Week
+                | Self::Year
+        )
+    }
+
+    /// The length of a unit that is shorter than a day.
+    pub fn length_us(self) -> Option<i64> {
+        Some(match self {
+            Self::Hour => 3_600_000_000,
+            Self::Minute => 60_000_000,
+            Self::Second => 1_000_000,
+            Self::Milliseconds => 1_000,
+            Self::Microseconds => 1,
+            _ => return None,
         })
     }
 

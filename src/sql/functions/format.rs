@@ -105,6 +105,25 @@ const KEYWORDS: &[(&str, Field)] = &[
     ("OF", Field::Offset),
 ];
 
+/// What is told of the clock that shows a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clock {
+    /// `TZ`: its zone's name at that time
+    pub zone: String,
+    /// `OF`: how far it is ahead of UTC
+    pub offset: String,
+}
+
+impl Clock {
+    /// One that shows UTC.
+    pub fn utc() -> Self {
+        Self {
+            zone: "UTC".to_owned(),
+            offset: "+00".to_owned(),
+        }
+    }
+}
+
 /// A template, read once and used for many rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
@@ -149,14 +168,14 @@ impl Template {
         Self(pieces)
     }
 
-    /// Writes a time. `zone` is shown for `TZ` and `OF`; a time without zone has none.
-    pub fn format(&self, time: NaiveDateTime, zone: Option<&str>) -> String {
+    /// Writes a time, and the clock that shows it; a time without zone has none.
+    pub fn format(&self, time: NaiveDateTime, clock: Option<&Clock>) -> String {
         let mut out = String::new();
         for piece in &self.0 {
             match &piece.what {
                 What::Literal(text) => out.push_str(text),
                 What::Field(field, case) => {
-                    let text = field_text(*field, *case, piece.fill, time, zone);
+                    let text = field_text(*field, *case, piece.fill, time, clock);
                     out.push_str(&text);
                     if let Some(upper) = piece.ordinal {
                         let suffix = ordinal_suffix(&text);
@@ -266,7 +285,7 @@ fn field_text(
     case: Case,
     fill: bool,
     time: NaiveDateTime,
-    zone: Option<&str>,
+    clock: Option<&Clock>,
 ) -> String {
     let number = |value: i64, width: usize| {
         if fill {
@@ -320,11 +339,14 @@ fn field_text(
         Field::SecondOfDay => time.num_seconds_from_midnight().to_string(),
         Field::HalfDay => half_day(hour, ["AM", "PM"], case),
         Field::HalfDayDots => half_day(hour, ["A.M.", "P.M."], case),
-        Field::Zone => match case {
-            Case::Lower => zone.unwrap_or("").to_lowercase(),
-            _ => zone.unwrap_or("").to_owned(),
-        },
-        Field::Offset => "+00".to_owned(),
+        Field::Zone => {
+            let zone = clock.map_or("", |clock| clock.zone.as_str());
+            match case {
+                Case::Lower => zone.to_lowercase(),
+                _ => zone.to_owned(),
+            }
+        }
+        Field::Offset => clock.map_or_else(|| "+00".to_owned(), |clock| clock.offset.clone()),
     }
 }
 
@@ -534,7 +556,7 @@ mod tests {
             ("TZ OF", "UTC +00"),
         ] {
             assert_eq!(
-                Template::parse(template).format(at, Some("UTC")),
+                Template::parse(template).format(at, Some(&Clock::utc())),
                 expected,
                 "{template}"
             );

@@ -20,7 +20,7 @@ use crate::error::{Error, Result, sqlstate};
 use crate::values::datetime::DAY_US;
 
 /// The type of intervals.
-pub(super) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// `interval * number`
 pub(crate) fn interval_times() -> Arc<ScalarUDF> {

@@ -9,9 +9,10 @@ use datafusion::logical_expr::ScalarUDF;
 
 use super::intervals::out_of_range;
 use super::plain::{double, form, plain, text, whole};
-use super::times::{parse_zone, universal_time};
+use super::times::parse_zone;
 use crate::error::{Error, Result, sqlstate};
 use crate::values::datetime::DAY_US;
+use crate::values::zones::universal_time;
 
 const DAY_NS: i64 = DAY_US * 1_000;
 

@@ -42,9 +42,11 @@ mod sliding;
 pub(crate) mod sums;
 pub(crate) mod texts;
 pub mod times;
+mod truncation;
 pub mod uuids;
 pub mod version;
 pub mod windows;
+pub(crate) mod zoned;
 
 use std::sync::Arc;
 
@@ -72,6 +74,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.push(extract::extract());
     functions.extend(ages::functions());
     functions.extend(angles::functions());
+    functions.push(truncation::date_trunc());
     functions.extend(common_type::functions());
     functions.extend(made_times::functions());
     functions.extend(bytes::functions());
@@ -81,6 +84,7 @@ pub fn all() -> Vec<Arc<ScalarUDF>> {
     functions.extend(option_lists::functions());
     functions.extend(ordered_sets::functions());
     functions.extend(regexes::functions());
+    functions.extend(zoned::functions());
     functions
 }
 

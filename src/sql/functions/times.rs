@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use chrono::{NaiveDateTime, TimeZone, Utc};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, PrimitiveArray, StringArray, TimestampMicrosecondArray,
@@ -17,26 +16,69 @@ use datafusion::logical_expr::{
 
 use super::{arrays, no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
+use crate::values::zones::{self, local_time, universal_time};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![udf(TimeZoneFunction {
-        signature: Signature::user_defined(Volatility::Immutable),
-    })]
+    vec![time_zone()]
 }
 
-/// A zone by name or offset.
-pub fn parse_zone(name: &str) -> Result<Tz> {
-    let trimmed = name.trim();
-    let plain = match trimmed.to_ascii_lowercase().as_str() {
-        "utc" | "gmt" | "z" | "zulu" => "UTC",
-        _ => trimmed,
-    };
-    plain.parse::<Tz>().map_err(|_| {
+/// `timezone(zone, time)`
+pub(crate) fn time_zone() -> Arc<ScalarUDF> {
+    udf(TimeZoneFunction {
+        signature: Signature::user_defined(Volatility::Immutable),
+    })
+}
+
+/// A zone by name or specification. Errors: 22023 there is none of the name.
+pub(super) fn parse_zone(name: &str) -> Result<Tz> {
+    zones::parse(name).ok_or_else(|| {
         Error::new(
             sqlstate::INVALID_PARAMETER_VALUE,
             format!("time zone \"{name}\" not recognized"),
         )
     })
+}
+
+/// The zones of many rows, nearly always one.
+#[derive(Default)]
+pub(super) struct Zones<'a>(Option<(&'a str, Tz)>);
+
+impl<'a> Zones<'a> {
+    /// As [`parse_zone`].
+    pub fn get(&mut self, name: &'a str) -> Result<Tz> {
+        match self.0 {
+            Some((known, zone)) if known == name => Ok(zone),
+            _ => {
+                let zone = parse_zone(name)?;
+                self.0 = Some((name, zone));
+                Ok(zone)
+            }
+        }
+    }
+}
+
+/// What the clocks of a zone show at moments.
+pub(crate) fn shown_by(
+    moments: &TimestampMicrosecondArray,
+    zone: Tz,
+) -> Result<TimestampMicrosecondArray> {
+    let shown: TimestampMicrosecondArray =
+        moments.try_unary(|us| local_time(us, zone).ok_or_else(out_of_range))?;
+    Ok(shown.with_timezone_opt(None::<Arc<str>>))
+}
+
+/// The moments at which the clocks of a zone show times.
+pub(crate) fn read_by(
+    times: &TimestampMicrosecondArray,
+    zone: Tz,
+) -> Result<TimestampMicrosecondArray> {
+    let moments: TimestampMicrosecondArray =
+        times.try_unary(|us| universal_time(us, zone).ok_or_else(out_of_range))?;
+    Ok(moments.with_timezone("UTC"))
+}
+
+pub(super) fn out_of_range() -> Error {
+    Error::new(sqlstate::DATETIME_OVERFLOW, "timestamp out of range")
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -101,53 +143,22 @@ fn convert(
     times: &PrimitiveArray<TimestampMicrosecondType>,
     to_local: bool,
 ) -> Result<TimestampMicrosecondArray> {
-    // Nearly always one zone for all rows.
-    let mut last: Option<(&str, Tz)> = None;
-    let mut converted = Vec::with_capacity(times.len());
-    for (name, time) in zones.iter().zip(times) {
-        let (Some(name), Some(time)) = (name, time) else {
-            converted.push(None);
-            continue;
-        };
-        let zone = match last {
-            Some((known, zone)) if known == name => zone,
-            _ => parse_zone(name)?,
-        };
-        last = Some((name, zone));
-        let moved = if to_local {
-            local_time(time, zone)
-        } else {
-            universal_time(time, zone)
-        };
-        converted.push(Some(moved.ok_or_else(|| {
-            Error::new(sqlstate::DATETIME_OVERFLOW, "timestamp out of range")
-        })?));
-    }
-    Ok(converted.into_iter().collect())
-}
-
-/// Microseconds on the wall clock of a zone.
-fn local_time(time_us: i64, zone: Tz) -> Option<i64> {
-    let time = Utc.timestamp_micros(time_us).single()?;
-    Some(
-        time.with_timezone(&zone)
-            .naive_local()
-            .and_utc()
-            .timestamp_micros(),
-    )
-}
-
-/// Microseconds since the epoch of a wall clock; the standard time where it shows one time twice,
-/// and the time before the change where it shows it never.
-pub(super) fn universal_time(wall_us: i64, zone: Tz) -> Option<i64> {
-    let wall: NaiveDateTime = Utc.timestamp_micros(wall_us).single()?.naive_utc();
-    let found = zone.from_local_datetime(&wall);
-    if let Some(time) = found.latest() {
-        return Some(time.timestamp_micros());
-    }
-    let before = wall - chrono::Duration::hours(1);
-    let time = zone.from_local_datetime(&before).latest()?;
-    Some(time.timestamp_micros() + 3_600_000_000)
+    let mut known = Zones::default();
+    zones
+        .iter()
+        .zip(times)
+        .map(|pair| match pair {
+            (Some(name), Some(time)) => {
+                let zone = known.get(name)?;
+                let moved = match to_local {
+                    true => local_time(time, zone),
+                    false => universal_time(time, zone),
+                };
+                moved.map(Some).ok_or_else(out_of_range)
+            }
+            _ => Ok(None),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -155,23 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones() {
-        let berlin = parse_zone("Europe/Berlin").unwrap();
-        let noon = 1_750_000_000_000_000; // 2025-06-15 15:06:40 UTC, summer time
-        let wall = local_time(noon, berlin).unwrap();
-        assert_eq!(wall - noon, 2 * 3_600_000_000);
-        assert_eq!(universal_time(wall, berlin), Some(noon));
+    fn unknown_zones() {
         assert_eq!(
             parse_zone("Mars/Olympus").unwrap_err().primary(),
             "time zone \"Mars/Olympus\" not recognized"
         );
-    }
-
-    #[test]
-    fn an_hour_that_never_was() {
-        let berlin = parse_zone("Europe/Berlin").unwrap();
-        // 2025-03-30 02:30 does not exist there; PostgreSQL reads it as 01:30 UTC.
-        let wall = 1_743_301_800_000_000;
-        assert_eq!(universal_time(wall, berlin), Some(wall - 3_600_000_000));
     }
 }

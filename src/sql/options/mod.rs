@@ -13,6 +13,7 @@ use crate::catalog::definition::{OptionValue, Options};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 use crate::sql::{interval, names};
+use crate::values::zones;
 
 pub use registry::OPTIONS;
 
@@ -158,6 +159,8 @@ pub enum Kind {
     Duration,
     /// one of these texts; underscores and spaces are the same
     Enum(&'static [&'static str]),
+    /// a time zone's name
+    TimeZone,
     /// a duration, `available now` or `continuous`
     Trigger,
 }
@@ -173,6 +176,7 @@ impl Kind {
             Self::Bytes => "bytes".into(),
             Self::Duration => "interval".into(),
             Self::Enum(values) => values.join(" | "),
+            Self::TimeZone => "time zone".into(),
             Self::Trigger => "interval | available now | continuous".into(),
         }
     }
@@ -377,6 +381,8 @@ fn canonical(spec: &Spec, text: &str) -> Result<String> {
             })
             .map(|v| (*v).to_owned())
             .ok_or_else(|| invalid(spec.name, text, &format!("one of {}", values.join(", ")))),
+        Kind::TimeZone => zones::canonical_name(text)
+            .ok_or_else(|| invalid(spec.name, text, "a time zone, such as 'Europe/Berlin'")),
         Kind::Trigger => trigger(text).ok_or_else(|| {
             invalid(
                 spec.name,

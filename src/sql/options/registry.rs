@@ -98,6 +98,7 @@ pub const OPTIONS: &[Spec] = &[
     spec("starting_timestamp", &["startingTimestamp"], Targets::KAFKA, Kind::Text, None, "start at the first message at or after this time"),
     spec("state_partitions", &["spark.sql.shuffle.partitions", "shufflePartitions"], RUN, Kind::Count { min: 1 }, Some("auto"), "threads that a batch is computed on; auto: as many as there are cores; answers and state do not depend on it"),
     spec("timestamp_unit", &[], FORMATTED, Kind::Enum(&["auto", "seconds", "milliseconds", "microseconds", "nanoseconds"]), Some("auto"), "what a number in a timestamp column counts; auto tells by its size"),
+    spec("timezone", &["spark.sql.session.timeZone"], Targets::VIEW, Kind::TimeZone, None, "whose clocks the query's dates and times without a zone are of; the session's that creates the view if not set"),
     spec("topic", &["subscribe"], Targets::KAFKA, Kind::Text, None, "topics to read, separated by commas"),
     spec("topic_pattern", &["subscribePattern"], Targets::KAFKA, Kind::Text, None, "regular expression of topics to read"),
     spec("trigger", &["processingTime"], RUN, Kind::Trigger, Some("1 second"), "time between batches, or 'available now', or 'continuous'"),

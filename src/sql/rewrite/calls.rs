@@ -203,15 +203,13 @@ fn is_transaction(argument: &ast::FunctionArg) -> bool {
     })
 }
 
-/// `date_trunc(unit, time, zone)`: of the time on the clocks of the zone.
+/// `date_trunc(unit, time, zone)`: by the clocks of the zone.
 fn truncated_in_zone(expression: &mut Expr) {
     let Expr::Function(function) = expression else {
         return;
     };
-    if let Some([unit, time, zone]) = listed_arguments(&function.args).as_deref() {
-        let in_zone = |time| call("timezone", vec![zone.clone(), time]);
-        let local = in_zone(time.clone());
-        *expression = in_zone(call("date_trunc", vec![unit.clone(), local]));
+    if let Some(arguments) = listed_arguments(&function.args) {
+        *expression = call(crate::sql::functions::zoned::TRUNCATED, arguments);
     }
 }
 

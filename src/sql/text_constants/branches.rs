@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, NullEquality, Result as DataFusionResult, ScalarValue};
-use datafusion::logical_expr::{Distinct, Expr, Join, LogicalPlan, Projection, Union};
+use datafusion::logical_expr::{Distinct, Expr, Join, LogicalPlan, Projection, Union, cast};
 
 use super::results::common_type;
 use super::{as_value_of, is_text_constant};
@@ -58,7 +58,12 @@ fn settle(words: &str, branches: &mut [Arc<LogicalPlan>]) -> DataFusionResult<bo
         if wanted == SqlType::Text {
             continue;
         }
+        let is_moment = wanted == SqlType::TimestampTz;
         for branch in branches.iter_mut() {
+            if is_moment && branch_type(branch, column) == Some(SqlType::Date) {
+                *branch = Arc::new(with_moments(branch, column)?);
+                changed = true;
+            }
             if is_constant(branch, column) {
                 *branch = Arc::new(with_constant(branch, column, &wanted)?);
                 changed = true;
@@ -66,6 +71,24 @@ fn settle(words: &str, branches: &mut [Arc<LogicalPlan>]) -> DataFusionResult<bo
         }
     }
     Ok(changed)
+}
+
+/// The branch with a column of dates as one of moments, which the engine would not make of it.
+fn with_moments(branch: &Arc<LogicalPlan>, column: usize) -> DataFusionResult<LogicalPlan> {
+    let outputs = branch.schema().iter().enumerate();
+    let outputs = outputs.map(|(at, (qualifier, field))| {
+        let output = Expr::Column((qualifier, field).into());
+        match at == column {
+            true => cast(output, SqlType::TimestampTz.to_arrow())
+                .alias_qualified(qualifier.cloned(), field.name()),
+            false => output,
+        }
+    });
+    let outputs = outputs.collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        outputs,
+        Arc::clone(branch),
+    )?))
 }
 
 fn branch_type(branch: &LogicalPlan, column: usize) -> Option<SqlType> {
@@ -116,9 +139,7 @@ fn with_constant(
             if let Some(constant) = output(branch, column) {
                 let value = match as_value_of(constant.clone(), wanted) {
                     // The engine would read it where it compares, but the branch has a type.
-                    text if is_text_constant(&text) => {
-                        datafusion::logical_expr::cast(text, wanted.to_arrow())
-                    }
+                    text if is_text_constant(&text) => cast(text, wanted.to_arrow()),
                     value => value,
                 };
                 outputs[column] = value.alias_qualified(qualifier.cloned(), field.name());

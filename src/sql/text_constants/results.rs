@@ -6,7 +6,7 @@ use datafusion::common::{DFSchema, Result as DataFusionResult};
 use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::{Expr, ExprSchemable};
 
-use super::{as_value_of, is_text_constant};
+use super::{as_value_of, dates_as_moments, is_text_constant};
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
 
@@ -67,13 +67,13 @@ fn settle_results<'a>(
     members: impl IntoIterator<Item = &'a mut Expr>,
     schema: &DFSchema,
 ) -> Result<bool> {
-    let members: Vec<&mut Expr> = members.into_iter().collect();
+    let mut members: Vec<&mut Expr> = members.into_iter().collect();
+    let mut changed = dates_as_moments(members.iter_mut().map(|m| &mut **m), schema);
     let typed = members.iter().filter(|m| !is_text_constant(m));
     let types: Vec<SqlType> = typed.filter_map(|m| type_of(m, schema)).collect();
     let Some(wanted) = common_type(words, &types)? else {
         return Ok(false);
     };
-    let mut changed = false;
     for member in members {
         if is_text_constant(member) {
             let read = as_value_of(member.clone(), &wanted);
@@ -102,7 +102,8 @@ pub(super) fn common_type(words: &str, types: &[SqlType]) -> Result<Option<SqlTy
     let widest = types
         .iter()
         .find(is_float)
-        .or_else(|| types.iter().find(is_numeric));
+        .or_else(|| types.iter().find(is_numeric))
+        .or_else(|| types.iter().find(|t| **t == SqlType::TimestampTz));
     Ok(Some(widest.unwrap_or(first).clone()))
 }
 

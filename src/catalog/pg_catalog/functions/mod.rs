@@ -193,10 +193,12 @@ impl CatalogFunction {
             .collect();
         counts.sort_unstable();
         counts.dedup();
+        let takes_texts = is_of_texts(&definition);
         let signatures = counts
             .into_iter()
             .map(|count| match count {
                 0 => TypeSignature::Nullary,
+                _ if takes_texts => TypeSignature::UserDefined,
                 count => TypeSignature::Any(count),
             })
             .collect();
@@ -250,9 +252,29 @@ impl Hash for CatalogFunction {
     }
 }
 
+/// Whether all arguments are texts, which any value has.
+fn is_of_texts(definition: &Definition) -> bool {
+    let mut kinds = definition
+        .overloads
+        .iter()
+        .flat_map(|o| o.split_whitespace());
+    kinds.clone().next().is_some() && kinds.all(|kind| kind == "text")
+}
+
 impl ScalarUDFImpl for CatalogFunction {
     fn name(&self) -> &str {
         self.definition.name
+    }
+
+    /// Asked of functions of texts only: what is none is cast to one.
+    fn coerce_types(&self, types: &[DataType]) -> PlanResult<Vec<DataType>> {
+        match self.overload(types.len()).len() == types.len() {
+            true => Ok(vec![DataType::Utf8; types.len()]),
+            false => Err(datafusion::error::DataFusionError::Plan(format!(
+                "function {} does not exist",
+                self.definition.name
+            ))),
+        }
     }
 
     fn signature(&self) -> &Signature {
