@@ -88,6 +88,19 @@ impl Engine {
         Ok(())
     }
 
+    /// Waits until new views have rows to be read, or do not run. Those that have none after
+    /// `within`: there is much to fill them with, or a source does not answer.
+    pub async fn first_batches(&self, views: &[String], within: Duration) -> Vec<String> {
+        let waits = views.iter().map(async |view| {
+            let shared = self.inner.directory.pipeline_of(view).ok()?;
+            let first = shared.wait_for_first_batch(view);
+            let waited = tokio::time::timeout(within, first).await;
+            waited.is_err().then(|| view.clone())
+        });
+        let waited = futures::future::join_all(waits).await;
+        waited.into_iter().flatten().collect()
+    }
+
     /// As [`Self::flush`] for one view.
     pub async fn wait_for(&self, view: &str, within: Option<Duration>) -> Result<()> {
         let shared = self.inner.directory.pipeline_of(view)?;

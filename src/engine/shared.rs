@@ -331,6 +331,24 @@ impl PipelineShared {
         }
     }
 
+    /// Waits for the batch that a view has its first rows by; not on a pipeline that does not run.
+    pub async fn wait_for_first_batch(&self, view: &str) {
+        let mut status = self.status.subscribe();
+        loop {
+            let published = self.quiet_ended.notified();
+            let runs = !matches!(*status.borrow_and_update(), "stopped" | "failed");
+            if !runs || self.publication.lock().filled.contains(view) {
+                return;
+            }
+            tokio::select! {
+                () = published => {}
+                changed = status.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+        }
+    }
+
     /// The same batch from fewer places: what has been merged or put to disk since it was published
     /// is no longer held in memory for readers to come.
     pub fn renew_snapshot(&self, snapshot: StateSnapshot) {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::logical_expr::LogicalPlan;
 use serde_json::json;
@@ -27,6 +28,9 @@ use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
 use crate::log::tables::layout::TableLayout;
 use crate::sql::statement::ObjectKind;
+
+/// How long CREATE MATERIALIZED VIEW waits for the view's first rows; what takes longer is told.
+const FIRST_BATCH_WAIT: Duration = Duration::from_secs(3);
 
 /// What the engine does once the definitions are durable.
 pub(super) enum Action {
@@ -168,6 +172,7 @@ impl Session {
         }
         let parts = self.parts.clone();
         // In a task of its own: a client that goes away must not leave half of it.
+        let created = created_views(&work.actions);
         let result = match tokio::spawn(commit(parts, work, rows)).await {
             Ok(result) => result,
             Err(failure) if failure.is_panic() => {
@@ -178,10 +183,26 @@ impl Session {
         self.release_transaction_locks();
         self.settings.end_transaction(result.is_ok());
         match result.is_ok() {
-            true => self.tell_listeners(),
+            true => {
+                self.tell_listeners();
+                self.wait_for_first_batches(&created).await;
+            }
             false => self.outbox.truncate(0),
         }
         result
+    }
+
+    /// Who reads a view right after its creation finds it filled, as in PostgreSQL, unless that
+    /// takes long.
+    async fn wait_for_first_batches(&mut self, created: &[String]) {
+        let parts = self.parts.clone();
+        let filling = parts.engine().first_batches(created, FIRST_BATCH_WAIT);
+        for view in filling.await {
+            self.notice_with_hint(
+                format!("materialized view \"{view}\" is still being filled"),
+                "SELECT * FROM streaming_queries; shows how far it is.".to_owned(),
+            );
+        }
     }
 
     pub(super) fn release_transaction_locks(&self) {
@@ -247,6 +268,18 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
     }
     settle_pipelines(&parts, &before);
     forget_what_is_done(&parts, &actions).await
+}
+
+/// Materialized views that were not there before.
+fn created_views(actions: &[Action]) -> Vec<String> {
+    let created = actions.iter().filter_map(|action| match action {
+        Action::CreateView(object, _) => Some(object),
+        _ => None,
+    });
+    created
+        .filter(|object| matches!(object.definition, Definition::MaterializedView(_)))
+        .map(|object| object.name.clone())
+        .collect()
 }
 
 /// Groups of pipelines that become one, each by the name that stays.

@@ -268,7 +268,10 @@ fn a_view_keeps_the_zone_of_the_session_that_made_it() {
             )
             .await;
         let made = server.rows("SHOW CREATE MATERIALIZED VIEW days").await;
-        assert!(made[0][1].contains("timezone = 'Europe/Berlin'"), "{made:?}");
+        assert!(
+            made[0][1].contains("timezone = 'Europe/Berlin'"),
+            "{made:?}"
+        );
         let client = server.connect().await;
         let error = client
             .batch_execute("ALTER MATERIALIZED VIEW days SET (timezone = 'UTC')")
