@@ -27,6 +27,7 @@ pub mod dataflow;
 pub mod engine;
 pub mod error;
 pub mod log;
+mod object_stores;
 pub mod server;
 pub mod session;
 #[cfg(test)]

@@ -28,7 +28,7 @@ use super::source_log::CheckpointSourceLog;
 use super::{CommitEntry, OffsetEntry, decide};
 use crate::clock::ClockRef;
 use crate::connectors::SourceLog;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, sqlstate};
 use crate::state::Run;
 
 /// Attempts at a write whose name turns out to be taken.
@@ -253,7 +253,18 @@ impl Shared {
                 return Ok(());
             }
         }
-        Err(self.lease.fenced(None))
+        Err(self.contested(path))
+    }
+
+    /// Whatever is written, another is there at the next look. The lease says whether there is another
+    /// writer; it is asked at the next try.
+    pub(super) fn contested(&self, path: &str) -> Error {
+        let location = self.store.describe();
+        Error::transient(
+            sqlstate::IO_ERROR,
+            format!("could not write \"{location}/{path}\""),
+        )
+        .detail("The store does not keep what it says it wrote, or another process writes there.")
     }
 
     pub(super) fn damaged(&self, path: &str, why: Unreadable) -> Error {
@@ -335,7 +346,8 @@ impl Checkpoint {
                 return Ok(());
             }
         }
-        Err(self.shared.lease.fenced(None))
+        let path = format!("state/{}.manifest", pending.batch_id);
+        Err(self.shared.contested(&path))
     }
 
     /// The state with the new run, under a name that no file has yet, and its manifest.

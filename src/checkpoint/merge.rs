@@ -337,7 +337,7 @@ impl PartWriter<'_> {
             });
             return Ok(());
         }
-        Err(shared.lease.fenced(None))
+        Err(shared.contested("state"))
     }
 }
 

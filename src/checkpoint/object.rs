@@ -2,7 +2,7 @@
 //!
 //! A put is whole or absent by nature. `put_if_absent` and `put_if_match` are the store's own
 //! conditional requests; a store that ignores the conditions cannot be used and is not guarded
-//! against here. The archive is a copy and a deletion.
+//! against here. What is there already and is the same was written: by the request before, say. The archive is a copy and a deletion.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,6 +21,7 @@ use url::Url;
 
 use super::blob::{Blob, BlobInfo, BlobStore, BlobVersion, PutOutcome};
 use crate::error::{Error, Result, sqlstate};
+use crate::object_stores;
 
 /// Requests of one call that go on at the same time.
 const REQUESTS_AT_ONCE: usize = 16;
@@ -54,15 +55,13 @@ pub(super) fn open(
         let store = Arc::clone(MEMORY.lock().entry(bucket).or_default());
         (store, Path::from(url.path()))
     } else {
-        let (store, path) = object_store::parse_url_opts(&url, store_options(&url, options))
-            .map_err(|error| {
-                Error::new(
-                    sqlstate::INVALID_PARAMETER_VALUE,
-                    format!("cannot use checkpoint location \"{description}\""),
-                )
-                .detail(error.to_string())
-            })?;
-        (Arc::from(store), path)
+        object_stores::open(&url, store_options(&url, options)).map_err(|error| {
+            Error::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!("cannot use checkpoint location \"{description}\""),
+            )
+            .detail(error.to_string())
+        })?
     };
     Ok(Arc::new(ObjectBlobStore::new(
         store,
@@ -132,7 +131,7 @@ impl ObjectBlobStore {
             mode,
             ..PutOptions::default()
         };
-        let payload = PutPayload::from_bytes(bytes);
+        let payload = PutPayload::from_bytes(bytes.clone());
         match self
             .store
             .put_opts(&self.path(path), payload, options)
@@ -144,9 +143,18 @@ impl ObjectBlobStore {
                 | object_store::Error::Precondition { .. }
                 // An update of what was deleted meanwhile.
                 | object_store::Error::NotFound { .. },
-            ) => Ok(PutOutcome::Lost),
+            ) => self.lost(path, &bytes).await,
             Err(error) => Err(self.error(path, error)),
         }
+    }
+
+    /// A request that was carried out although its answer got lost is tried again, and then finds what
+    /// it wrote itself.
+    async fn lost(&self, path: &str, bytes: &Bytes) -> Result<PutOutcome> {
+        Ok(match self.get(path).await? {
+            Some(current) if current.bytes == *bytes => PutOutcome::Written(current.version),
+            _ => PutOutcome::Lost,
+        })
     }
 }
 

@@ -112,6 +112,7 @@ impl Pipeline {
             if let Err(e) = logged.and_then(|written| written) {
                 // The range is not fixed: the next try plans anew.
                 self.undo_batch();
+                self.is_at_checkpoint = true;
                 return Err(e);
             }
             let opened = self.opened.as_mut().expect("a running pipeline is open");

@@ -167,7 +167,7 @@ impl Opened {
 impl Pipeline {
     /// Opens everything; on success the views are readable at their last batch.
     pub(super) async fn open(&mut self) -> Result<()> {
-        self.is_opening_checkpoint = false;
+        self.is_at_checkpoint = false;
         self.abandon_commit().await;
         self.let_go();
         if let Some(checkpoint) = self.closing.take() {
@@ -189,7 +189,7 @@ impl Pipeline {
             views.push(entry);
         }
         self.finish_move().await?;
-        self.is_opening_checkpoint = true;
+        self.is_at_checkpoint = true;
         let tables = |view: &ViewEntry| {
             let name = &view.object.name;
             (name.clone(), dataflow.tables_of(name))
@@ -197,7 +197,7 @@ impl Pipeline {
         let tables = views.iter().map(tables).collect();
         self.finish_merges(&views, &tables).await?;
         let (checkpoint, state, resume) = self.open_checkpoint(&views).await?;
-        self.is_opening_checkpoint = false;
+        self.is_at_checkpoint = false;
         for note in &resume.notes {
             self.event("recovered", serde_json::json!({ "note": note }));
         }

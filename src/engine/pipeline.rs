@@ -138,8 +138,8 @@ pub(super) struct Pipeline {
     pub attempt: u32,
     /// It is to stand still.
     pub hold: Option<Hold>,
-    /// Opening has come to the checkpoint and not beyond it.
-    pub is_opening_checkpoint: bool,
+    /// What goes on is an opening, reading or writing of the checkpoint; an error is of that.
+    pub is_at_checkpoint: bool,
     /// Readers go on seeing what they see until the batch of this number has run again.
     pub shown: Option<u64>,
     stopped_by_user: bool,
@@ -186,7 +186,7 @@ impl Pipeline {
             is_catching_up: false,
             attempt: 0,
             hold: None,
-            is_opening_checkpoint: false,
+            is_at_checkpoint: false,
             shown: None,
             waiters: Vec::new(),
             last_start: None,
@@ -428,7 +428,7 @@ impl Pipeline {
     /// What an error that came just now is about.
     fn blamed(&self) -> Blamed {
         let is_committing = self.opened.as_ref().is_some_and(|o| o.commit_started);
-        match self.is_opening_checkpoint || is_committing {
+        match self.is_at_checkpoint || is_committing {
             true => Blamed::Checkpoint,
             false => Blamed::Connector,
         }
@@ -438,6 +438,7 @@ impl Pipeline {
         self.attempt += 1;
         let error = decide::with_advice(error, &self.shared.name);
         let blamed = self.blamed();
+        self.is_at_checkpoint = false;
         if reopen {
             self.let_go();
         } else {

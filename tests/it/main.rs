@@ -6,6 +6,7 @@
 
 mod access;
 mod answers;
+mod azure;
 mod clients;
 mod crash_points;
 mod embedded;
@@ -21,6 +22,7 @@ mod nexmark;
 mod oracle;
 mod postgres;
 mod protocol_fuzz;
+mod proxy;
 mod psql;
 mod random;
 mod recovery;
@@ -32,5 +34,6 @@ mod temporal_join;
 mod time_zones;
 mod tools;
 mod tpch;
+mod unreliable_store;
 mod user_functions;
 mod word_count;

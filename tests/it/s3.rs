@@ -1,5 +1,5 @@
-//! Checkpoints on an S3 store: restart with the local state gone, never a fresh start, and one
-//! writer at a time.
+//! Checkpoints on object stores: restart with the local state gone, never a fresh start, and one
+//! writer at a time. On S3 here; `azure.rs` does the same on Azure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -61,17 +61,20 @@ pub(super) fn environment(endpoint: &str) -> [(&str, &str); 5] {
 
 #[test]
 fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
-    let Some((_store, endpoint)) = start_store() else {
-        return;
-    };
+    if let Some((_store, endpoint)) = start_store() {
+        restores_an_emptied_local_state("s3://tidemill", &environment(&endpoint));
+    }
+}
+
+pub(super) fn restores_an_emptied_local_state(base: &str, environment: &[(&str, &str)]) {
     run(async {
-        let mut server = Server::start_with(&[], &environment(&endpoint));
+        let mut server = Server::start_with(&[], environment);
         server
-            .execute(
+            .execute(&format!(
                 "CREATE STREAM s (k BIGINT, v BIGINT);
-                 CREATE MATERIALIZED VIEW sums WITH (checkpoint_location = 's3://tidemill/sums') AS
-                   SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
-            )
+                 CREATE MATERIALIZED VIEW sums WITH (checkpoint_location = '{base}/sums') AS
+                   SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k"
+            ))
             .await;
         for i in 0..5 {
             server
@@ -104,17 +107,28 @@ fn a_checkpoint_on_s3_restores_an_emptied_local_state() {
 /// The statements of recovery on a store: damage made by its own requests, mended, equal to the rows.
 #[test]
 fn a_checkpoint_on_s3_is_mended_reset_and_restored() {
-    let Some((_store, endpoint)) = start_store() else {
-        return;
-    };
+    if let Some((_store, endpoint)) = start_store() {
+        is_mended_reset_and_restored(
+            "s3://tidemill",
+            &environment(&endpoint),
+            &store_options(&endpoint),
+        );
+    }
+}
+
+pub(super) fn is_mended_reset_and_restored(
+    base: &str,
+    environment: &[(&str, &str)],
+    options: &BTreeMap<String, String>,
+) {
     run(async {
-        let mut server = Server::start_with(&[], &environment(&endpoint));
+        let mut server = Server::start_with(&[], environment);
         server
-            .execute(
+            .execute(&format!(
                 "CREATE STREAM s (k BIGINT, v BIGINT); INSERT INTO s VALUES (1, 1);
-                 CREATE MATERIALIZED VIEW sums WITH (checkpoint_location = 's3://tidemill/mended') AS
-                   SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
-            )
+                 CREATE MATERIALIZED VIEW sums WITH (checkpoint_location = '{base}/mended') AS
+                   SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k"
+            ))
             .await;
         for i in 0..5 {
             let sql = format!("INSERT INTO s VALUES ({i}, {i}), (7, {i}); FLUSH");
@@ -125,21 +139,18 @@ fn a_checkpoint_on_s3_is_mended_reset_and_restored() {
             .await;
         let view = "SELECT * FROM sums ORDER BY k";
         assert_eq!(server.rows(view).await, expected);
-        let backup = "BACKUP CHECKPOINT OF sums TO 's3://tidemill/backup'";
-        assert_eq!(server.rows(backup).await[0][1], "s3://tidemill/backup");
+        let backup = format!("BACKUP CHECKPOINT OF sums TO '{base}/backup'");
+        assert_eq!(server.rows(&backup).await[0][1], format!("{base}/backup"));
+        let restore = format!("RESTORE CHECKPOINT OF sums FROM '{base}/backup'");
         for (lost, statement) in [
             ("metadata", "REPAIR CHECKPOINT OF sums"),
             ("state/0.manifest", "REBUILD STATE OF sums"),
             ("commits/2", "REPAIR CHECKPOINT OF sums"),
             ("metadata", "RESET CHECKPOINT OF sums FROM EARLIEST"),
-            (
-                "metadata",
-                "RESTORE CHECKPOINT OF sums FROM 's3://tidemill/backup'",
-            ),
+            ("metadata", restore.as_str()),
         ] {
             server.terminate();
-            let options = store_options(&endpoint);
-            CheckpointLocation::store("s3://tidemill/mended", &options)
+            CheckpointLocation::store(&format!("{base}/mended"), options)
                 .expect("a store")
                 .delete(&[lost.to_owned()])
                 .await
@@ -254,13 +265,16 @@ fn point(resume: Resume) -> ResumePoint {
 
 #[test]
 fn a_checkpoint_on_s3_is_fenced_retained_and_resumed() {
-    let Some((_store, endpoint)) = start_store() else {
-        return;
-    };
+    if let Some((_store, endpoint)) = start_store() {
+        is_fenced_retained_and_resumed("s3://tidemill", store_options(&endpoint));
+    }
+}
+
+pub(super) fn is_fenced_retained_and_resumed(base: &str, options: BTreeMap<String, String>) {
     let clock = ManualClock::at(1_000_000);
     let place = Place {
-        location: "s3://tidemill/fencing".to_owned(),
-        options: store_options(&endpoint),
+        location: format!("{base}/fencing"),
+        options,
         clock: clock.clone(),
     };
     run(async {

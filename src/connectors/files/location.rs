@@ -80,7 +80,7 @@ impl Location {
             .hint("Use a path, or a URL such as s3://bucket/folder.")
         };
         let url = url::Url::parse(base).map_err(|e| invalid(format!("{e}.")))?;
-        let (store, prefix) = object_store::parse_url_opts(&url, store_options(settings)?)
+        let (store, prefix) = crate::object_stores::open(&url, store_options(settings)?)
             .map_err(|e| invalid(format!("The object store says: {e}.")))?;
         let pattern = pattern.map(|_| {
             let host_end = location.find("://").map_or(0, |i| i + 3);
@@ -90,7 +90,7 @@ impl Location {
             Pattern::new(key)
         });
         Ok(Self::Store {
-            store: Arc::from(store),
+            store,
             prefix,
             pattern,
             url: without_password(location),
