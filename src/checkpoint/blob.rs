@@ -47,6 +47,16 @@ pub enum PutOutcome {
     Lost,
 }
 
+/// How the last blob of [`BlobStore::put_after`] follows the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    /// It never shows without them.
+    Always,
+    /// Once it is acknowledged they are all there. After a power cut before that it may show without
+    /// them, which a reader must be able to do without.
+    OnceAcknowledged,
+}
+
 /// An operating-system lock on the location.
 #[derive(Debug)]
 pub enum OsLock {
@@ -74,14 +84,15 @@ pub trait BlobStore: Send + Sync + fmt::Debug {
     /// each whole. They are written at the same time, so that they cost one wait for the disk.
     async fn put_all(&self, blobs: Vec<(String, Bytes)>) -> Result<()>;
 
-    /// Writes new blobs, each unless there is one, and when all of them are durable one more, which
-    /// so never shows without them. Gives an outcome for each of `ahead`, and the last one's if it
-    /// was tried: it is not when one of the others was lost.
+    /// Writes new blobs, each unless there is one, and after them one more. Gives an outcome for each of
+    /// `ahead`, and the last one's if it was tried: it is not when one of the others was lost. A store
+    /// may make the last one wait although it need not.
     async fn put_after(
         &self,
         ahead: Vec<(String, Bytes)>,
         path: &str,
         bytes: Bytes,
+        _follows: Follows,
     ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
         let puts = ahead
             .iter()

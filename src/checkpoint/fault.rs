@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::blob::{Blob, BlobInfo, BlobStore, BlobVersion, PutOutcome};
+use super::blob::{Blob, BlobInfo, BlobStore, BlobVersion, Follows, PutOutcome};
 use crate::error::{Error, Result, sqlstate};
 
 /// How often what goes wrong, in thousandths of the calls.
@@ -225,7 +225,9 @@ impl BlobStore for FaultStore {
         ahead: Vec<(String, Bytes)>,
         path: &str,
         bytes: Bytes,
+        follows: Follows,
     ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
+        let is_loose = follows == Follows::OnceAcknowledged;
         let outcomes = {
             let mut state = self.state.lock();
             state.alive()?;
@@ -233,7 +235,12 @@ impl BlobStore for FaultStore {
                 .iter()
                 .cloned()
                 .partition(|(path, _)| !state.blobs.contains_key(path));
-            state.write(&new)?;
+            let mut together = new;
+            let is_new = taken.is_empty() && !state.blobs.contains_key(path);
+            if is_loose && is_new {
+                together.push((path.to_owned(), bytes.clone()));
+            }
+            state.write(&together)?;
             let outcome = |blob: &(String, Bytes)| {
                 if taken.contains(blob) {
                     PutOutcome::Lost
@@ -241,7 +248,12 @@ impl BlobStore for FaultStore {
                     PutOutcome::Written(state.version(&blob.0))
                 }
             };
-            ahead.iter().map(outcome).collect::<Vec<_>>()
+            let outcomes = ahead.iter().map(outcome).collect::<Vec<_>>();
+            if is_loose && is_new {
+                let last = PutOutcome::Written(state.version(path));
+                return Ok((outcomes, Some(last)));
+            }
+            outcomes
         };
         if outcomes.contains(&PutOutcome::Lost) {
             return Ok((outcomes, None));

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
 use super::blob::{
-    Blob, BlobInfo, BlobStore, BlobVersion, Judged, OsLock, PutOutcome, judged, not_a_blob,
+    Blob, BlobInfo, BlobStore, BlobVersion, Follows, Judged, OsLock, PutOutcome, judged, not_a_blob,
 };
 use super::large_file::write_synced;
 use crate::crash_point::crash_point;
@@ -116,6 +116,7 @@ impl BlobStore for LocalStore {
         ahead: Vec<(String, Bytes)>,
         path: &str,
         bytes: Bytes,
+        follows: Follows,
     ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
         let targets: Vec<(PathBuf, Bytes)> = ahead
             .into_iter()
@@ -123,7 +124,8 @@ impl BlobStore for LocalStore {
             .map(|(path, bytes)| (self.inner.root.join(path), bytes))
             .collect();
         // One change of threads for all of it: for small files that costs more than the disk.
-        self.blocking(move |inner| inner.put_after(&targets)).await
+        self.blocking(move |inner| inner.put_after(&targets, follows))
+            .await
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
@@ -238,6 +240,28 @@ impl BlobStore for LocalStore {
     }
 }
 
+/// Does something with each, at the same time: what waits for the disk waits once.
+fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let Some((first, others)) = items.split_first() else {
+        return Vec::new();
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let started: Vec<_> = others
+            .iter()
+            .map(|item| scope.spawn(move || work(item)))
+            .collect();
+        let mut results = vec![work(first)];
+        for thread in started {
+            match thread.join() {
+                Ok(result) => results.push(result),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    })
+}
+
 impl Inner {
     /// Writes whole content under its name; the name is durable once the folder is synced.
     fn put_name(&self, target: &Path, bytes: &[u8], existing: Existing) -> Result<PutOutcome> {
@@ -249,22 +273,23 @@ impl Inner {
         })
     }
 
-    /// All but the last get their names durably before the last one does.
+    /// All but the last get their names before the last one does. Costs two waits for the disk, one of
+    /// them for what is in the files; a third where the last is to follow always.
     fn put_after(
         &self,
         targets: &[(PathBuf, Bytes)],
+        follows: Follows,
     ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
-        let mut temporaries = Vec::with_capacity(targets.len());
-        for (target, bytes) in targets {
-            match self.write_temporary(target, bytes) {
-                Ok(temporary) => temporaries.push(temporary),
-                Err(error) => {
-                    temporaries.iter().for_each(|path| remove_quietly(path));
-                    return Err(error);
-                }
-            }
+        let written = at_once(targets, |(target, bytes)| {
+            self.write_temporary(target, bytes)
+        });
+        let (temporaries, failed): (Vec<_>, Vec<_>) = written.into_iter().partition(Result::is_ok);
+        let temporaries: Vec<PathBuf> = temporaries.into_iter().flatten().collect();
+        if let Some(Err(error)) = failed.into_iter().next() {
+            temporaries.iter().for_each(|path| remove_quietly(path));
+            return Err(error);
         }
-        let named = self.name_after(targets, &temporaries);
+        let named = self.name_after(targets, &temporaries, follows);
         if !matches!(named, Ok((_, Some(PutOutcome::Written(_))))) {
             temporaries.iter().for_each(|path| remove_quietly(path));
         }
@@ -275,6 +300,7 @@ impl Inner {
         &self,
         targets: &[(PathBuf, Bytes)],
         temporaries: &[PathBuf],
+        follows: Follows,
     ) -> Result<(Vec<PutOutcome>, Option<PutOutcome>)> {
         let name = |index: usize| {
             let (target, bytes) = &targets[index];
@@ -292,10 +318,16 @@ impl Inner {
         }
         let mut folders: Vec<PathBuf> = targets[..last].iter().map(|t| parent_of(&t.0)).collect();
         folders.dedup();
-        folders.iter().try_for_each(|folder| self.sync(folder))?;
+        if follows == Follows::Always {
+            let synced = at_once(&folders, |folder| self.sync(folder));
+            synced.into_iter().collect::<Result<()>>()?;
+            folders.clear();
+        }
         crash_point("after_state");
         let outcome = name(last)?;
-        self.sync(&parent_of(&targets[last].0))?;
+        folders.push(parent_of(&targets[last].0));
+        let synced = at_once(&folders, |folder| self.sync(folder));
+        synced.into_iter().collect::<Result<()>>()?;
         Ok((outcomes, Some(outcome)))
     }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::blob::{BlobStore, PutOutcome, get_or_why};
+use super::blob::{BlobStore, Follows, PutOutcome, get_or_why};
 use super::format::{
     CommitFile, Manifest, ManifestHead, OffsetFile, RunInfo, StateReference, Unreadable,
 };
@@ -429,6 +429,15 @@ impl Checkpoint {
             planned.run.len() as u64,
             planned.manifest_bytes.len() as u64,
         ];
+        // Where an older state is left, a commit entry without its own is no loss: the batch runs again.
+        let has_older = {
+            let state = shared.state.lock();
+            state.manifests.range(..entry.batch_id).next().is_some()
+        };
+        let follows = match has_older {
+            true => Follows::OnceAcknowledged,
+            false => Follows::Always,
+        };
         let (ahead, last) = shared
             .store
             .put_after(
@@ -438,6 +447,7 @@ impl Checkpoint {
                 ],
                 &commit_path,
                 commit.clone(),
+                follows,
             )
             .await?;
         {

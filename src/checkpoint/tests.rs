@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::blob::{BlobStore, BlobVersion, PutOutcome};
+use super::blob::{BlobStore, BlobVersion, Follows, PutOutcome};
 use super::fault::{FaultRates, FaultStore};
 use super::format::{
     CommitFile, Manifest, ManifestHead, Metadata, OffsetFile, RunInfo, StateReference, Unreadable,
@@ -183,7 +183,7 @@ async fn stores_keep_the_contract_of_blobs() {
         assert_eq!(lost, PutOutcome::Lost);
         let taken = vec![put("state/1.run", "new"), put("state/2.run", "two")];
         let (ahead, last) = store
-            .put_after(taken, "commits/1", "c".into())
+            .put_after(taken, "commits/1", "c".into(), Follows::Always)
             .await
             .unwrap();
         assert_eq!((&ahead[0], last), (&PutOutcome::Lost, None));
@@ -191,7 +191,7 @@ async fn stores_keep_the_contract_of_blobs() {
         assert!(store.get("commits/1").await.unwrap().is_none());
         let free = vec![put("state/3.run", "three")];
         let (_, last) = store
-            .put_after(free, "commits/1", "c".into())
+            .put_after(free, "commits/1", "c".into(), Follows::OnceAcknowledged)
             .await
             .unwrap();
         assert!(matches!(last, Some(PutOutcome::Written(_))));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Engine;
+use super::shared::PipelineShared;
 use crate::checkpoint::CheckpointLocation;
 use crate::checkpoint::recovery::{Backup, Depth, Survey, back_up};
 use crate::error::{Error, Result, sqlstate};
@@ -60,6 +61,8 @@ impl Engine {
     pub async fn copy_checkpoint(&self, pipeline: &str, to: &str) -> Result<Backup> {
         let (store, identity) = self.place_of(pipeline)?;
         let target = CheckpointLocation::store(to, &BTreeMap::new())?;
+        let shared = self.pipeline(pipeline);
+        let _copying = shared.as_ref().map(PipelineShared::copying);
         back_up(&store, &target, &identity).await
     }
 

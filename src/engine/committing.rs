@@ -372,10 +372,12 @@ impl Pipeline {
                 tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
             }
         }
-        opened.checkpoint.retain_beside(
-            self.settings.min_batches_to_retain,
-            opened.state.cold_batch(),
-        );
+        if !self.shared.is_being_copied() {
+            opened.checkpoint.retain_beside(
+                self.settings.min_batches_to_retain,
+                opened.state.cold_batch(),
+            );
+        }
         self.tell_notices();
         self.refresh_board();
     }

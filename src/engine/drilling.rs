@@ -151,8 +151,13 @@ impl Engine {
     }
 
     /// Links the files of the checkpoint as of the batch that readers see.
-    async fn copy_for_drill(&self, shared: &PipelineShared, identity: &Identity) -> Result<Copy> {
+    async fn copy_for_drill(
+        &self,
+        shared: &Arc<PipelineShared>,
+        identity: &Identity,
+    ) -> Result<Copy> {
         let (store, _) = self.place_of(&shared.name)?;
+        let _copying = shared.copying();
         wait_until_opened(shared).await;
         let mut reason = None;
         for _ in 0..COPIES_MAX {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, RwLock};
@@ -198,6 +199,17 @@ pub(super) struct PipelineShared {
     subscribers: Mutex<HashMap<String, broadcast::Sender<Arc<CommittedChanges>>>>,
     /// A batch that makes no changes of some views was published or given up.
     quiet_ended: Notify,
+    /// Copies of the checkpoint that are being taken.
+    copies: AtomicUsize,
+}
+
+/// While it is there no file goes from the checkpoint: it is being copied.
+pub(super) struct Copying(Arc<PipelineShared>);
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.0.copies.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl PipelineShared {
@@ -218,7 +230,20 @@ impl PipelineShared {
             status: watch::Sender::new("starting"),
             subscribers: Mutex::default(),
             quiet_ended: Notify::new(),
+            copies: AtomicUsize::new(0),
         }
+    }
+
+    /// The checkpoint keeps all its files until this is dropped, but for what is being deleted already:
+    /// that is older than what a copy takes.
+    pub fn copying(self: &Arc<Self>) -> Copying {
+        self.copies.fetch_add(1, Ordering::AcqRel);
+        Copying(Arc::clone(self))
+    }
+
+    /// Whether someone copies the checkpoint.
+    pub fn is_being_copied(&self) -> bool {
+        self.copies.load(Ordering::Acquire) > 0
     }
 
     /// The pipeline got on.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::{Pair, error_of, newest};
-use crate::harness::run;
+use super::{Pair, WITHIN, error_of, newest};
+use crate::harness::{Server, run};
 
 #[test]
 fn a_backup_restores_a_lost_checkpoint_and_a_rewind_goes_back() {
@@ -60,5 +60,36 @@ fn a_backup_restores_a_lost_checkpoint_and_a_rewind_goes_back() {
         let error = error_of(&pair.server.connect().await, "REWIND v TO BATCH 1").await;
         assert!(error.message().contains("before batch 2"), "{error:?}");
         pair.assert_equal_twin().await;
+    });
+}
+
+/// A pipeline that forgets at once what it does not need waits with that while it is copied.
+#[test]
+fn a_backup_of_a_pipeline_in_a_hurry_is_whole() {
+    run(async {
+        let server = Server::start();
+        server
+            .execute(
+                "CREATE STREAM s (key BIGINT, v BIGINT) WITH (connector = 'generator', kind = 'sequence', keys = 100000, max_offsets_per_trigger = 500);
+                 CREATE MATERIALIZED VIEW sums WITH (trigger = 'continuous', min_batches_to_retain = 1) AS
+                   SELECT key, count(*) AS n, sum(v) AS total FROM s GROUP BY key",
+            )
+            .await;
+        server
+            .wait_for_value("SELECT count(*) > 20000 FROM sums", "t", WITHIN)
+            .await;
+        for round in 0..5 {
+            let copy = server.dir().join(format!("copy{round}"));
+            let sql = format!("BACKUP CHECKPOINT OF sums TO '{}'", copy.display());
+            assert_eq!(server.rows(&sql).await.len(), 1);
+        }
+        let files = "SELECT files FROM streaming_checkpoints WHERE pipeline = 'sums'";
+        server
+            .wait_for_value(
+                &files.replace("files FROM", "files < 200 FROM"),
+                "t",
+                WITHIN,
+            )
+            .await;
     });
 }
