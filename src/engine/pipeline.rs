@@ -438,6 +438,7 @@ impl Pipeline {
         self.attempt += 1;
         let error = decide::with_advice(error, &self.shared.name);
         let blamed = self.blamed();
+        let reopen = reopen || decide::opens_anew(&error);
         if reopen {
             self.let_go();
         } else {
