@@ -204,11 +204,32 @@ impl CatalogObject {
 
     /// As [`Self::with_stored_columns`], under the names that a connector's records carry.
     pub fn with_sent_columns(&self) -> Self {
-        self.with_columns_named(|at, stored, present| match (present, &stored.sent_as) {
-            (None, _) => unsayable(at, stored),
-            (Some(_), Some(sent)) => sent.clone(),
-            (Some(column), None) => column.name.clone(),
-        })
+        let mut object =
+            self.with_columns_named(|at, stored, present| match (present, &stored.sent_as) {
+                (None, _) => unsayable(at, stored),
+                (Some(_), Some(sent)) => sent.clone(),
+                (Some(column), None) => column.name.clone(),
+            });
+        let shown = self.shape().map(|shape| shape.shown.clone());
+        if let Some((_, shape)) = object.definition.columns_and_shape() {
+            for (at, column) in shown.unwrap_or_default().into_iter().zip(self.columns()) {
+                shape.stored[at].definition.name.clone_from(&column.name);
+            }
+        }
+        object
+    }
+
+    /// Of [`Self::with_sent_columns`]: the columns' own names beside those that they are sent under.
+    pub fn other_names(&self) -> Vec<(String, String)> {
+        let stored = self.shape().map_or(&[][..], |shape| &shape.stored);
+        let renamed = stored.iter().filter(|stored| !stored.dropped);
+        let renamed = renamed.filter_map(|stored| {
+            let sent = stored.sent_as.clone()?;
+            Some((stored.definition.name.clone(), sent))
+        });
+        // A name under which another column comes is that one's.
+        let is_sent = |own: &str| self.columns().iter().any(|column| column.name == own);
+        renamed.filter(|(own, _)| !is_sent(own)).collect()
     }
 
     /// Schema of the present columns under the names that a connector's records carry.

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::bad_rows::BadRowPolicy;
 use super::files::{self, FilesSource};
-use super::formats::FormatOptions;
+use super::formats::observed::Sample;
+use super::formats::{Format, FormatOptions};
 use super::generator::GeneratorSource;
 use super::kafka::KafkaSource;
 use super::log_source::LogSource;
@@ -177,6 +178,20 @@ fn check_location(
     }
 }
 
+/// Rows of the newest Parquet files of a stream, and what these say of their columns.
+pub async fn parquet_sample(
+    object: &CatalogObject,
+    environment: &ConnectorEnvironment,
+    rows: usize,
+) -> Result<Sample> {
+    let Definition::Stream(stream) = &object.definition else {
+        return Ok(Sample::default());
+    };
+    let settings = Settings::new(&object.name, &stream.options, &environment.secrets);
+    check_location(stream.connector.as_deref(), &settings, environment)?;
+    files::parquet_sample(&settings, rows).await
+}
+
 /// How records of a stream are decoded one by one; `None`: it has none that can be set aside.
 pub fn letter_format(
     object: &CatalogObject,
@@ -199,8 +214,13 @@ pub fn letter_format(
         _ => sent.schema(),
     };
     let columns = sent.columns().iter();
+    let mut format = FormatOptions::from_settings(&settings, || default)?;
+    // Only of a file the first record is its header.
+    if let Format::Csv(style) = &mut format.format {
+        style.header &= stream.connector.as_deref() == Some("files");
+    }
     Ok(Some(LetterFormat {
-        format: FormatOptions::from_settings(&settings, || default)?.with_added_columns(&sent),
+        format: format.with_altered_columns(&sent),
         schema,
         metadata: columns.map(|column| column.metadata_from.clone()).collect(),
     }))

@@ -26,7 +26,8 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::chunks::{self, CHUNK_ROWS, ChunkSender, Stop};
-use super::formats::{FormatOptions, Layout, RecordDecoder, dead_letter};
+use super::formats::letter::LetterDecoder;
+use super::formats::{FormatOptions, Layout, dead_letter};
 use super::{
     Backlog, DeadLetter, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset, SourceRange,
     SourceRef, StartAt,
@@ -79,10 +80,13 @@ pub fn letters_batch(letters: &[ReplayedLetter]) -> Result<RecordBatch> {
     )?)
 }
 
-/// An origin without its number, and the number: `topic t partition 3 offset` and 42, `a.json line` and 7.
+/// An origin without its number, and the number: `topic t partition 3 offset` and 42, `a.json line` and 7,
+/// `b.parquet row` and 3.
 pub fn numbered(origin: &str) -> Option<(&str, u64)> {
     let (place, number) = origin.rsplit_once(' ')?;
-    let is_record = place.ends_with(" line") || place.ends_with(" offset");
+    let is_record = [" line", " offset", " row"]
+        .iter()
+        .any(|kind| place.ends_with(kind));
     Some((place, number.parse().ok()?)).filter(|_| is_record)
 }
 
@@ -94,6 +98,11 @@ impl PassedOver {
     /// There are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// There was a record of this number; it may be another by now.
+    pub fn has(&self, number: u64) -> bool {
+        self.0.contains_key(&number)
     }
 
     /// The record of this number, if it is still the one that was set aside.
@@ -223,8 +232,7 @@ impl LetterFormat {
         projection: &[usize],
     ) -> Result<(RecordBatch, Vec<DeadLetter>)> {
         let layout = Layout::new(&self.schema, &self.metadata, projection);
-        let mut decoder =
-            RecordDecoder::new(&self.format, &layout.payload, &layout.payload_projection)?;
+        let mut decoder = LetterDecoder::new(&self.format, &layout)?;
         let mut refused = Vec::new();
         for letter in letters {
             if let Err(reason) = decoder.push(&letter.raw) {
@@ -473,6 +481,7 @@ mod tests {
             of("topic t partition 3 offset 42"),
             Some(("topic t partition 3 offset", 42))
         );
+        assert_eq!(of("in/b.parquet row 3"), Some(("in/b.parquet row", 3)));
         assert_eq!(of("topic t partition 3 offsets 4 to 9"), None);
         assert_eq!(of("a 7"), None);
     }

@@ -9,8 +9,8 @@ use datafusion::logical_expr::LogicalPlan;
 use super::DatabaseParts;
 use crate::catalog::Catalog;
 use crate::catalog::definition::{CatalogObject, KeptNames, PipelineDefinition};
-use crate::catalog::history::History;
 use crate::catalog::history::rows::{DataGapRow, DeadLetterRow, EventRow, ExpectationRow, LateRow};
+use crate::catalog::history::{HandedOver, History};
 use crate::connectors::{DataGap, DeadLetter};
 use crate::engine::parts::{self, BatchPlace, Binder, Definitions, Event, ExpectationCount};
 use crate::error::Result;
@@ -137,6 +137,13 @@ impl parts::History for History {
     fn forget_batch_letters(&self, stream: &str, pipeline: &str, batch_id: u64) {
         let forgotten = History::forget_batch_letters(self, stream, pipeline, batch_id);
         logged("dead letters", forgotten);
+    }
+
+    fn hand_over_letters(&self, stream: &str, handed: &HandedOver<'_>) {
+        logged(
+            "dead letters",
+            History::hand_over_letters(self, stream, handed),
+        );
     }
 
     fn record_late_rows(

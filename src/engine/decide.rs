@@ -52,6 +52,12 @@ pub fn after_error(error: &Error, attempt: u32, jitter: f64) -> AfterError {
     }
 }
 
+/// Whoever is let in by other words needs them in a connection of its own: a source or sink that was refused is
+/// opened anew at the next try, with the secrets as they are then.
+pub fn opens_anew(error: &Error) -> bool {
+    error.sqlstate() == sqlstate::INVALID_AUTHORIZATION
+}
+
 /// What a pipeline cannot get on with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blamed {
@@ -449,6 +455,16 @@ mod tests {
             (limits.max_rows, limits.max_bytes),
             (Some(16 << 10), Some(4 << 20))
         );
+    }
+
+    #[test]
+    fn what_was_refused_is_opened_with_other_secrets() {
+        let refused = Error::transient(sqlstate::INVALID_AUTHORIZATION, "authentication failed");
+        assert!(opens_anew(&refused.context("source \"s\"")));
+        assert!(!opens_anew(&Error::transient(
+            sqlstate::CONNECTION_FAILURE,
+            "away"
+        )));
     }
 
     #[test]

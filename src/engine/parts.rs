@@ -11,6 +11,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 
 use crate::catalog::definition::{CatalogObject, KeptNames, PipelineDefinition};
+use crate::catalog::history::HandedOver;
 use crate::clock::ClockRef;
 use crate::connectors::paths::PathRule;
 use crate::connectors::{ConnectorEnvironment, DataGap, DeadLetter};
@@ -52,6 +53,8 @@ pub trait History: Send + Sync {
     fn record_dead_letters(&self, stream: &str, pipeline: &str, batch_id: u64, rows: &[DeadLetter]);
     /// A batch is about to be read: letters that an earlier reading of it left are told anew.
     fn forget_batch_letters(&self, stream: &str, pipeline: &str, batch_id: u64);
+    /// Letters of a pipeline that becomes part of another one are that one's from now on.
+    fn hand_over_letters(&self, stream: &str, handed: &HandedOver<'_>);
     /// Rows of `streaming_late_rows` of one batch of a view; numbered by their order.
     fn record_late_rows(&self, place: &BatchPlace<'_>, watermark: Option<i64>, rows: &[LateRow]);
     /// Rows of `streaming_expectations_log` of one batch of a stream.

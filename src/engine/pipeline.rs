@@ -439,6 +439,7 @@ impl Pipeline {
         let error = decide::with_advice(error, &self.shared.name);
         let blamed = self.blamed();
         self.is_at_checkpoint = false;
+        let reopen = reopen || decide::opens_anew(&error);
         if reopen {
             self.let_go();
         } else {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Engine;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::checkpoint::format::Metadata;
-use crate::connectors::formats::{DEAD_LETTER_BYTES_MAX, Format};
+use crate::connectors::formats::DEAD_LETTER_BYTES_MAX;
 use crate::connectors::open::letter_format;
 use crate::connectors::replayed::{
     LetterFormat, Letters, ReplayedLetter, letters_batch, letters_relation, numbered,
@@ -55,7 +55,7 @@ struct Reader {
 /// Why a letter cannot go through again, whatever its bytes say; `None`: it may.
 fn why_not(letter: &KeptLetter, reader: Option<&Reader>) -> Option<&'static str> {
     let Some(reader) = reader else {
-        return Some("its pipeline is gone");
+        return Some("its pipeline is gone, or part of one that has read the record itself");
     };
     if letter.raw.is_empty() {
         return Some("its bytes were not kept");
@@ -192,22 +192,18 @@ fn as_replayed(letter: &KeptLetter, pipeline_id: Uuid) -> ReplayedLetter {
     }
 }
 
-/// Records that mean nothing by themselves, or that cannot be rows without what a letter does not have.
+/// Records that cannot be rows without what a letter does not have.
 fn check_format(stream: &CatalogObject, format: &LetterFormat) -> Result<()> {
-    let needs_file = match &format.format.format {
-        Format::Parquet => Some("rows of Parquet files"),
-        Format::Csv(style) if style.header => Some("records of CSV files with a header"),
-        _ => None,
-    };
-    let what = needs_file.map(str::to_owned).or_else(|| {
+    let what = {
         let columns = format.schema.fields().iter().zip(&format.metadata);
         let mut required = columns.filter(|(field, from)| from.is_some() && !field.is_nullable());
-        let (field, _) = required.next()?;
-        Some(format!(
-            "records without the metadata of column \"{}\", which is NOT NULL,",
-            field.name()
-        ))
-    });
+        required.next().map(|(field, _)| {
+            format!(
+                "records without the metadata of column \"{}\", which is NOT NULL,",
+                field.name()
+            )
+        })
+    };
     let Some(what) = what else {
         return Ok(());
     };

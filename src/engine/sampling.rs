@@ -1,7 +1,8 @@
 //! Records of a source as they come now: for people who compare what a source sends with what its stream says.
 //!
 //! They are read as text through the stream's own connector, the newest first: from the last minute, hour, day or
-//! month, whichever has any, else from the beginning. No pipeline's position moves.
+//! month, whichever has any, else from the beginning. Parquet files, which have no records of text, say themselves
+//! what their columns are. No pipeline's position moves.
 
 use futures::StreamExt;
 
@@ -11,7 +12,7 @@ use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Op
 use crate::catalog::shape::Shape;
 use crate::connectors::formats::Format;
 use crate::connectors::formats::observed::Sample;
-use crate::connectors::open::letter_format;
+use crate::connectors::open::{letter_format, parquet_sample};
 use crate::connectors::replayed::LetterFormat;
 use crate::connectors::{ReadLimits, SourceRange, SourceRef, StartAt};
 use crate::error::Result;
@@ -45,7 +46,8 @@ impl Engine {
             return Ok(None);
         };
         if format.format.format == Format::Parquet {
-            return Ok(None);
+            let sample = parquet_sample(stream, &environment, RECORDS).await?;
+            return Ok(Some(Sampled { format, sample }));
         }
         let (source, _) = open_relation(parts, &as_text(stream), None, None, 0)?;
         let mut records = Vec::new();
@@ -63,7 +65,11 @@ impl Engine {
         let header = (has_header && !records.is_empty()).then(|| records.remove(0));
         // Of several files each has its own.
         records.retain(|record| Some(record) != header.as_ref());
-        let sample = Sample { header, records };
+        let sample = Sample {
+            header,
+            records,
+            columns: Vec::new(),
+        };
         Ok(Some(Sampled { format, sample }))
     }
 }

@@ -13,6 +13,7 @@ use super::opening::{file_name, location_of, open_relation};
 use super::pipeline::{Pipeline, ViewEntry};
 use super::settings::PipelineSettings;
 use crate::catalog::definition::MergedPipeline;
+use crate::catalog::history::HandedOver;
 use crate::checkpoint::relocate::is_at;
 use crate::checkpoint::taking_over::TakeOver;
 use crate::checkpoint::{
@@ -111,6 +112,15 @@ impl Pipeline {
             let batch_id = first_batch + theirs.batches_to_take_over() - 1;
             let before = before.unwrap_or_else(|| CommitEntry::before_any(first_batch));
             let mut commit = before.and(&their_last, batch_id);
+            for relation in their_last.source_offsets.keys() {
+                let handed = HandedOver {
+                    from: &merged.name,
+                    to: &self.shared.name,
+                    batch_id,
+                    is_read_by_both: before.source_offsets.contains_key(relation),
+                };
+                self.parts.history.hand_over_letters(relation, &handed);
+            }
             for (relation, position) in &their_last.source_offsets {
                 if !before.source_offsets.contains_key(relation) {
                     let position = self.position_over(&own, &theirs, relation, position, batch_id);

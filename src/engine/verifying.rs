@@ -32,6 +32,7 @@ use super::pipeline::Pipeline;
 use super::settings::PipelineSettings;
 use super::shared::PipelineShared;
 use crate::catalog::definition::Definition;
+use crate::catalog::history::HandedOver;
 use crate::checkpoint::recovery::{Depth, Entry, Survey, copy_input};
 use crate::connectors::{DataGap, DeadLetter};
 use crate::error::{Error, Result, sqlstate};
@@ -354,6 +355,7 @@ impl History for Silence {
     fn record_event(&self, _: Event) {}
     fn record_dead_letters(&self, _: &str, _: &str, _: u64, _: &[DeadLetter]) {}
     fn forget_batch_letters(&self, _: &str, _: &str, _: u64) {}
+    fn hand_over_letters(&self, _: &str, _: &HandedOver<'_>) {}
     fn record_late_rows(&self, _: &BatchPlace<'_>, _: Option<i64>, _: &[LateRow]) {}
     fn record_expectations(&self, _: &BatchPlace<'_>, _: i64, _: &[ExpectationCount]) {}
     fn record_data_gaps(&self, _: &BatchPlace<'_>, _: &[(String, DataGap)]) {}

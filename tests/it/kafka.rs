@@ -5,35 +5,41 @@ use std::process::Command;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 
 use crate::harness::{Server, run};
 use crate::tools::{Process, free_port, is_there, tools_dir, wait_for_port};
 
-struct Broker {
+pub(super) struct Broker {
     dir: tempfile::TempDir,
     jars: PathBuf,
     port: u16,
+    /// The door that asks for a password.
+    secured_port: u16,
     process: Option<Process>,
 }
 
 impl Broker {
     /// A running broker; `None`: it cannot be had here.
-    fn start() -> Option<Self> {
+    pub(super) fn start() -> Option<Self> {
         let jars = tools_dir().join("kafka/jars");
         if !is_there(&jars, "Kafka") {
             return None;
         }
         let dir = tempfile::tempdir().expect("a folder");
-        let (port, controller) = (free_port(), free_port());
+        let (port, controller, secured_port) = (free_port(), free_port(), free_port());
         let properties = format!(
             "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
-             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured_port}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured_port}\n\
+             controller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT\n\
+             listener.name.secured.sasl.enabled.mechanisms=PLAIN\n\
+             listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_reader=\"right\";\n\
              offsets.topic.replication.factor=1\nlog.dirs={}\n",
             dir.path().join("log").display()
         );
@@ -42,6 +48,7 @@ impl Broker {
             dir,
             jars,
             port,
+            secured_port,
             process: None,
         };
         let status = broker
@@ -66,19 +73,38 @@ impl Broker {
         command
     }
 
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let mut command = self.java("kafka.Kafka");
         command.arg(self.dir.path().join("server.properties"));
         self.process = Some(Process::spawn(&mut command));
         wait_for_port(self.port, Duration::from_secs(60));
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.process = None;
     }
 
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Of the door that asks for the password `right` of `reader`.
+    pub(super) fn secured_address(&self) -> String {
+        format!("127.0.0.1:{}", self.secured_port)
+    }
+
+    /// It holds its connections and answers nothing.
+    pub(super) fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// It answers again.
+    pub(super) fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        self.process.as_ref().expect("it runs").signal(signal);
     }
 
     fn admin(&self) -> AdminClient<DefaultClientContext> {
@@ -89,7 +115,12 @@ impl Broker {
     }
 
     /// Deletes a topic and makes one of the same name.
-    async fn recreate_topic(&self, topic: &str) {
+    pub(super) async fn recreate_topic(&self, topic: &str, partitions: i32) {
+        self.delete_topic(topic).await;
+        self.create_topic(topic, partitions).await;
+    }
+
+    pub(super) async fn delete_topic(&self, topic: &str) {
         let gone = self
             .admin()
             .delete_topics(&[topic], &AdminOptions::new())
@@ -100,11 +131,37 @@ impl Broker {
         });
         // The broker lets go of the name a moment later.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        self.create_topic(topic, 1).await;
+    }
+
+    pub(super) async fn add_partitions(&self, topic: &str, partitions: usize) {
+        let more = NewPartitions::new(topic, partitions);
+        let added = self
+            .admin()
+            .create_partitions([&more], &AdminOptions::new())
+            .await
+            .expect("an answer");
+        added.into_iter().for_each(|r| {
+            r.expect("partitions are added");
+        });
+    }
+
+    /// The offset that a partition's next message gets.
+    pub(super) async fn end(&self, topic: &str, partition: i32) -> i64 {
+        let (topic, config) = (topic.to_owned(), self.address());
+        tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = ClientConfig::new()
+                .set("bootstrap.servers", config)
+                .create()
+                .expect("a consumer");
+            let marks = consumer.fetch_watermarks(&topic, partition, Duration::from_secs(30));
+            marks.expect("watermarks").1
+        })
+        .await
+        .expect("an answer")
     }
 
     /// Deletes what lies before an offset of partition 0, as retention does.
-    async fn delete_before(&self, topic: &str, offset: i64) {
+    pub(super) async fn delete_before(&self, topic: &str, offset: i64) {
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(topic, 0, Offset::Offset(offset))
             .expect("an offset");
@@ -114,7 +171,7 @@ impl Broker {
             .expect("records are deleted");
     }
 
-    async fn create_topic(&self, topic: &str, partitions: i32) {
+    pub(super) async fn create_topic(&self, topic: &str, partitions: i32) {
         let admin = self.admin();
         let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
         let made = admin
@@ -126,7 +183,7 @@ impl Broker {
         });
     }
 
-    fn produce(&self, topic: &str, messages: impl Iterator<Item = (i32, String)>) {
+    pub(super) fn produce(&self, topic: &str, messages: impl Iterator<Item = (i32, String)>) {
         let producer: BaseProducer = ClientConfig::new()
             .set("bootstrap.servers", self.address())
             .create()
@@ -274,7 +331,7 @@ fn lost_records_and_recreated_topics_stop_a_view_or_are_told() {
             .execute("ALTER STREAM strict SET (fail_on_data_loss = true)")
             .await;
         for name in ["strict", "lenient"] {
-            broker.recreate_topic(name).await;
+            broker.recreate_topic(name, 1).await;
             broker.produce(name, (1000..1400).map(message));
         }
         server

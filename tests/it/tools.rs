@@ -64,6 +64,12 @@ impl Process {
         )
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the signal goes to our own child, which is reaped only by [`Self::kill`].
+        unsafe { libc::kill(self.0.id() as libc::pid_t, signal) };
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();

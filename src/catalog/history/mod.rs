@@ -12,6 +12,7 @@ pub mod rows;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -25,6 +26,20 @@ use crate::catalog::system_tables::STATEMENT_EVENT;
 use crate::clock::ClockRef;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::system::SystemStore;
+
+/// From which pipeline to which the letters of a stream go.
+#[derive(Debug, Clone, Copy)]
+pub struct HandedOver<'a> {
+    /// The pipeline that ends.
+    pub from: &'a str,
+    /// The one that it becomes part of.
+    pub to: &'a str,
+    /// The batch of `to` with which it does.
+    pub batch_id: u64,
+    /// Both read the stream: only records that both set aside are one letter from now on. To the views of `to` the
+    /// rest are rows already.
+    pub is_read_by_both: bool,
+}
 
 /// How long metrics rows are kept, in microseconds: `metrics_retention`, 7 days.
 pub const METRICS_RETENTION_US: i64 = 7 * 24 * 3600 * 1_000_000;
@@ -211,6 +226,37 @@ impl History {
             let key = letter_key(row);
             self.store.delete_range(&key, &keys::after(&key))
         })
+    }
+
+    /// Gives the letters of a pipeline to the one that it becomes part of. Said again it does the same.
+    pub fn hand_over_letters(&self, stream: &str, handed: &HandedOver<'_>) -> Result<()> {
+        let filter = HistoryFilter {
+            name: Some(stream.to_owned()),
+            limit: None,
+        };
+        let rows = self.dead_letters(&filter)?;
+        let theirs = |row: &&DeadLetterRow| row.pipeline == handed.to;
+        let known: HashSet<(&str, &[u8])> = rows
+            .iter()
+            .filter(theirs)
+            .map(|row| (row.origin.as_str(), row.raw.as_slice()))
+            .collect();
+        let is_given = |row: &&DeadLetterRow| {
+            let is_known = known.contains(&(row.origin.as_str(), row.raw.as_slice()));
+            row.pipeline == handed.from && (is_known || !handed.is_read_by_both)
+        };
+        let given: Vec<DeadLetterRow> = rows.iter().filter(is_given).cloned().collect();
+        let mut new = Vec::new();
+        for row in &given {
+            if !known.contains(&(row.origin.as_str(), row.raw.as_slice())) {
+                let mut row = row.clone();
+                handed.to.clone_into(&mut row.pipeline);
+                row.batch_id = handed.batch_id;
+                new.push(row);
+            }
+        }
+        self.record_dead_letters(&new)?;
+        self.forget_letters(&given)
     }
 
     /// Keeps rows of a batch that came too late, up to [`LATE_ROWS_MAX`] a view.

@@ -6,7 +6,9 @@ use super::location::{FileEntry, Location};
 use super::plan::{self, BadFile, OnBadFile, PlannedFile};
 use super::{FilesSource, read};
 use crate::connectors::ReadLimits;
+use crate::connectors::formats::observed::Sample;
 use crate::connectors::formats::{Format, parquet};
+use crate::connectors::settings::Settings;
 use crate::error::{Error, Result};
 
 enum Inspected {
@@ -31,6 +33,7 @@ impl FilesSource {
                     Inspected::Plan(skipped) => chosen.push(PlannedFile {
                         entry: entry.clone(),
                         batch_id: None,
+                        moved: false,
                         skipped,
                     }),
                     Inspected::Later => put_off = true,
@@ -118,6 +121,40 @@ impl FilesSource {
             Err(e) => Err(read::unreadable(entry, &e)),
         }
     }
+}
+
+/// Files that are looked at for their columns.
+const SAMPLED_FILES: usize = 5;
+
+/// Rows of the newest whole Parquet files, and what these say of their columns.
+pub(in crate::connectors) async fn parquet_sample(
+    settings: &Settings<'_>,
+    rows: usize,
+) -> Result<Sample> {
+    let location = Location::parse(&settings.required("location")?, settings)?;
+    let mut listing = location.list().await?;
+    listing.sort_by_key(|entry| std::cmp::Reverse(entry.modified_at_us));
+    tokio::task::spawn_blocking(move || {
+        let mut sample = Sample::default();
+        for entry in listing.iter().take(SAMPLED_FILES) {
+            let left = rows.saturating_sub(sample.records.len());
+            if left == 0 || !has_parquet_marks(&location, entry).unwrap_or(false) {
+                continue;
+            }
+            let open = || {
+                location
+                    .open(entry)
+                    .map_err(|e| read::unreadable(entry, &e))
+            };
+            let columns = parquet::columns_of(open()?, &entry.path)?;
+            let records = parquet::sample(open()?, &entry.path, left)?;
+            sample.add_columns(&columns, records.len() as u64);
+            sample.records.extend(records);
+        }
+        Ok(sample)
+    })
+    .await
+    .map_err(|_| Error::internal("a look into files ended unexpectedly"))?
 }
 
 fn has_parquet_marks(location: &Location, entry: &FileEntry) -> std::io::Result<bool> {

@@ -116,6 +116,14 @@ impl Location {
         }
     }
 
+    /// What all paths of the location begin with: by what lies behind it a file is known when all of them are moved.
+    pub fn root(&self) -> String {
+        match self {
+            Self::Local { root, .. } => root.display().to_string(),
+            Self::Store { prefix, .. } => prefix.to_string(),
+        }
+    }
+
     /// The location has wildcards: it can be read, not written.
     pub fn has_pattern(&self) -> bool {
         match self {
@@ -264,7 +272,7 @@ fn list_local(root: &Path, pattern: Option<&Pattern>) -> Result<Vec<FileEntry>> 
         let error = unreachable_location(&shown, &e);
         if e.kind() == io::ErrorKind::NotFound {
             error.hint(
-                "Create the folder, or DROP the stream and create it with the right location.",
+                "Create the folder, or say ALTER STREAM … SET (location = '…') where it is now.",
             )
         } else {
             error

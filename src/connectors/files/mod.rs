@@ -28,6 +28,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 
+pub(super) use self::inspect::parquet_sample;
 use self::location::{FileEntry, Location};
 use self::plan::{FilesOffset, Found, LogEntry, OnBadFile, OnChangedFile, PlannedFile, Seen};
 use self::read::{FileTask, ReadPolicy};
@@ -89,7 +90,7 @@ impl FilesSource {
         let settings = Settings::new(&object.name, options, &environment.secrets);
         let location_text = settings.required("location")?;
         let format = FormatOptions::from_settings(&settings, || format_by_name(&location_text))?
-            .with_added_columns(object);
+            .with_altered_columns(object);
         let metadata = metadata_columns(object.columns())?;
         let names = Names::new(&object.name, environment);
         let policy = ReadPolicy {
@@ -165,9 +166,11 @@ impl FilesSource {
     /// Entries of a log by batch.
     async fn entries(&self, log: &dyn SourceLog) -> Result<HashMap<u64, LogEntry>> {
         let all = log.load_all().await?;
+        let root = self.location.root();
         all.iter()
             .map(|(batch_id, value)| {
-                Ok((*batch_id, LogEntry::parse(&self.names, *batch_id, value)?))
+                let entry = LogEntry::parse(&self.names, *batch_id, value)?;
+                Ok((*batch_id, entry.at_root(&root)))
             })
             .collect()
     }
@@ -217,6 +220,15 @@ impl FilesSource {
     /// Sorts the last listing against the known files and applies `on_changed_file`.
     fn found(&self, listing: &[FileEntry]) -> Result<Found> {
         let mut known = self.known.lock();
+        for entry in listing {
+            // From now on it is known by its own time.
+            if let Some(seen) = known.seen.get_mut(&entry.path)
+                && seen.moved
+                && seen.size == entry.size
+            {
+                (seen.moved, seen.modified_at_us) = (false, entry.modified_at_us);
+            }
+        }
         let found = plan::sort_listing(
             listing,
             &known.seen,
@@ -274,6 +286,7 @@ impl FilesSource {
             let value = self.log.get(batch_id).await?;
             let value = value.ok_or_else(|| plan::missing_entry(&self.names, batch_id))?;
             let entry = LogEntry::parse(&self.names, batch_id, &value)?;
+            let entry = entry.at_root(&self.location.root());
             next = entry.previous;
             batches.push((batch_id, entry));
         }
@@ -295,12 +308,12 @@ impl FilesSource {
         }
         let through = known.chain[known.chain.len() - 1 - self.retain_batches];
         let old = known.seen.iter().filter(|(_, s)| s.batch_id <= through);
-        Some((through, compacted(old)))
+        Some((through, compacted(self.location.root(), old)))
     }
 }
 
 /// One entry for all of these files.
-fn compacted<'a>(seen: impl Iterator<Item = (&'a String, &'a Seen)>) -> LogEntry {
+fn compacted<'a>(root: String, seen: impl Iterator<Item = (&'a String, &'a Seen)>) -> LogEntry {
     let mut by_order = BTreeMap::new();
     for (path, seen) in seen {
         let entry = FileEntry {
@@ -312,12 +325,14 @@ fn compacted<'a>(seen: impl Iterator<Item = (&'a String, &'a Seen)>) -> LogEntry
             entry,
             batch_id: Some(seen.batch_id),
             skipped: None,
+            moved: false,
         };
         by_order.insert((seen.batch_id, seen.modified_at_us, path.clone()), file);
     }
     LogEntry {
         previous: None,
         files: by_order.into_values().collect(),
+        root: Some(root),
     }
 }
 
@@ -328,6 +343,7 @@ fn remember(seen: &mut HashMap<String, Seen>, file: &PlannedFile, batch_id: u64)
             size: file.entry.size,
             modified_at_us: file.entry.modified_at_us,
             batch_id: file.batch_id.unwrap_or(batch_id),
+            moved: file.moved,
         },
     );
 }
@@ -397,6 +413,7 @@ impl Source for FilesSource {
                 entry: entry.clone(),
                 batch_id: None,
                 skipped: None,
+                moved: false,
             })
             .collect();
         if files.is_empty() {
@@ -409,6 +426,7 @@ impl Source for FilesSource {
         let entry = LogEntry {
             previous: None,
             files,
+            root: Some(self.location.root()),
         };
         self.log.put(batch_id, &entry.to_json()?).await?;
         Ok(position.to_offset())
@@ -438,7 +456,7 @@ impl Source for FilesSource {
             return Ok(position.to_offset());
         }
         let (_, seen) = self.read_log(theirs, position.files_log).await?;
-        let mut entry = compacted(seen.iter());
+        let mut entry = compacted(self.location.root(), seen.iter());
         // Their batches had other numbers.
         entry.files.iter_mut().for_each(|file| file.batch_id = None);
         self.log.put(batch_id, &entry.to_json()?).await?;
@@ -516,6 +534,7 @@ impl Source for FilesSource {
         let entry = LogEntry {
             previous: start_position.files_log,
             files,
+            root: Some(self.location.root()),
         };
         self.log.put(batch_id, &entry.to_json()?).await?;
         let mut known = self.known.lock();

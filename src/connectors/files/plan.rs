@@ -49,6 +49,9 @@ pub struct PlannedFile {
     /// Why it is not read, under `on_bad_file = 'skip'`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// It was read where the location was before: what is there now may be a copy of it.
+    #[serde(skip)]
+    pub moved: bool,
 }
 
 /// An entry of the source's log. Entries form a chain by `previous`: an entry that was written for
@@ -59,6 +62,9 @@ pub struct LogEntry {
     pub previous: Option<u64>,
     /// Files, in reading order.
     pub files: Vec<PlannedFile>,
+    /// What their paths began with: the location as it was then. Logs of before do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
 }
 
 impl LogEntry {
@@ -72,10 +78,36 @@ impl LogEntry {
             .map_err(|e| damaged_entry(names, batch_id, &e.to_string()))
     }
 
+    /// The files where the location is now: whoever moves all of them reads none again.
+    #[must_use]
+    pub fn at_root(mut self, now: &str) -> Self {
+        let Some(then) = self.root.replace(now.to_owned()).filter(|then| then != now) else {
+            return self;
+        };
+        for file in &mut self.files {
+            if let Some(behind) = behind_root(&file.entry.path, &then) {
+                file.entry.path = match (now, behind) {
+                    (now, "") => now.to_owned(),
+                    ("", behind) => behind.to_owned(),
+                    (now, behind) => format!("{}/{behind}", now.trim_end_matches('/')),
+                };
+                file.moved = true;
+            }
+        }
+        self
+    }
+
     /// To the log's JSON.
     pub fn to_json(&self) -> Result<Value> {
         serde_json::to_value(self).map_err(|e| Error::internal(e.to_string()))
     }
+}
+
+/// What a path says behind its root; a root may itself be the file.
+fn behind_root<'a>(path: &'a str, root: &str) -> Option<&'a str> {
+    let behind = path.strip_prefix(root.trim_end_matches('/'))?;
+    let is_below = root.is_empty() || behind.is_empty() || behind.starts_with('/');
+    is_below.then(|| behind.trim_start_matches('/'))
 }
 
 /// Batches of the chain that ends at `last`, oldest first.
@@ -142,6 +174,15 @@ pub struct Seen {
     pub modified_at_us: i64,
     /// Batch it was read in.
     pub batch_id: u64,
+    /// See [`PlannedFile::moved`].
+    pub moved: bool,
+}
+
+impl Seen {
+    /// The listed file is the one that was read. Of a moved one the time may be that of a copy.
+    fn is(&self, entry: &FileEntry) -> bool {
+        self.size == entry.size && (self.moved || self.modified_at_us == entry.modified_at_us)
+    }
 }
 
 /// What happens to a file that changed after it was read.
@@ -179,8 +220,10 @@ pub fn sort_listing(
         match seen.get(&entry.path) {
             None if ready => found.unread.push(entry.clone()),
             None => {}
-            Some(seen)
-                if seen.size == entry.size && seen.modified_at_us == entry.modified_at_us => {}
+            Some(seen) if seen.is(entry) => {}
+            // Another file, which has the name of one that was read elsewhere.
+            Some(seen) if seen.moved && ready => found.unread.push(entry.clone()),
+            Some(seen) if seen.moved => {}
             Some(_) => {
                 if on_changed == OnChangedFile::ReadAgain && ready {
                     found.unread.push(entry.clone());
@@ -275,6 +318,7 @@ mod tests {
             entry("grown", 9, 10),
         ];
         let seen_at = |size| Seen {
+            moved: false,
             size,
             modified_at_us: 10,
             batch_id: 1,
@@ -316,6 +360,7 @@ mod tests {
     #[test]
     fn an_entry_that_never_committed_is_on_no_chain() {
         let of = |previous| LogEntry {
+            root: None,
             previous,
             files: vec![],
         };
@@ -347,6 +392,59 @@ mod tests {
         let error = chain(&names, &loop_entries, Some(1)).unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::Damaged);
         assert!(error.primary().contains("\"f\"") && error.primary().contains("batch 1"));
+    }
+
+    #[test]
+    fn files_of_a_moved_location_are_the_ones_that_were_read() {
+        let file = |path: &str| PlannedFile {
+            entry: FileEntry {
+                path: path.into(),
+                size: 3,
+                modified_at_us: 5,
+            },
+            batch_id: None,
+            skipped: None,
+            moved: false,
+        };
+        let entry = |root: Option<&str>| LogEntry {
+            previous: None,
+            files: vec![file("in/a/b.json"), file("inside/c.json")],
+            root: root.map(str::to_owned),
+        };
+        let paths = |entry: LogEntry| -> Vec<(String, bool)> {
+            let files = entry.files.into_iter();
+            files.map(|file| (file.entry.path, file.moved)).collect()
+        };
+        let told = |path: &str, moved| (path.to_owned(), moved);
+        let moved = paths(entry(Some("in")).at_root("there/now/"));
+        assert_eq!(
+            moved,
+            [
+                told("there/now/a/b.json", true),
+                told("inside/c.json", false)
+            ]
+        );
+        for root in [None, Some("there")] {
+            let same = paths(entry(root).at_root("there"));
+            assert_eq!(same[0], told("in/a/b.json", false));
+        }
+        // A copy has a time of its own; of another size it is another file.
+        let seen = Seen {
+            size: 3,
+            modified_at_us: 5,
+            batch_id: 0,
+            moved: true,
+        };
+        let seen = HashMap::from([("x".to_owned(), seen)]);
+        for (size, unread) in [(3, 0), (4, 1)] {
+            let listed = FileEntry {
+                path: "x".into(),
+                size,
+                modified_at_us: 9,
+            };
+            let found = sort_listing(&[listed], &seen, 100, 0, OnChangedFile::Fail);
+            assert_eq!((found.unread.len(), found.changed.len()), (unread, 0));
+        }
     }
 
     #[test]

@@ -13,8 +13,9 @@ use datafusion::arrow::array::{ArrayRef, StringArray, TimestampMicrosecondArray}
 use super::location::{FileEntry, Location, OpenFile};
 use super::plan::{OnBadFile, OnChangedFile, PlannedFile};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
+use crate::connectors::formats::letter::with_header;
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
-use crate::connectors::formats::parquet::ParquetChunks;
+use crate::connectors::formats::parquet::{ParquetChunks, Wanted};
 use crate::connectors::formats::{Format, FormatOptions, Layout, RecordDecoder, dead_letter};
 use crate::connectors::replayed::{Letters, PassedOver};
 use crate::connectors::telling::{Names, Notices};
@@ -175,9 +176,14 @@ impl FileTask {
     fn read_parquet(&self, file: OpenFile, out: &ChunkSender) -> Result<(), Stop> {
         let path = &self.file.entry.path;
         let layout = &self.layout;
-        let mut pieces =
-            ParquetChunks::open(file, path, &layout.payload, &layout.payload_projection)?;
-        while let Some(piece) = pieces.next_piece()? {
+        let wanted = Wanted {
+            payload: &layout.payload,
+            projection: &layout.payload_projection,
+            other_names: &self.policy.format.other_names,
+            passed_over: self.passed_over("row")?,
+        };
+        let mut pieces = ParquetChunks::open(file, path, wanted).map_err(|e| self.or_skip(e))?;
+        while let Some(piece) = pieces.next_piece().map_err(|e| self.or_skip(e))? {
             self.send(
                 out,
                 &piece.arrays,
@@ -211,11 +217,9 @@ impl FileTask {
         }
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
         let mut letters: Vec<DeadLetter> = Vec::new();
+        let mut names: Vec<u8> = Vec::new();
         let mut lines_before = None;
-        let passed_over = match &self.policy.replayed {
-            Some(letters) => letters.at(&format!("{} line", entry.path))?,
-            None => PassedOver::default(),
-        };
+        let passed_over = self.passed_over("line")?;
         if !passed_over.is_empty() {
             lines_before = Some(self.lines_before(file)?);
         }
@@ -236,10 +240,15 @@ impl FileTask {
             }
             if std::mem::replace(&mut header, false) {
                 self.read_header(&mut decoder, line)?;
+                names = line.to_vec();
                 continue;
             }
+            let as_letter = |line: &[u8]| match names.is_empty() {
+                true => line.to_vec(),
+                false => with_header(&names, line),
+            };
             let number = lines_before.unwrap_or(0) + record.line;
-            if !passed_over.is_empty() && passed_over.holds(number, line) {
+            if passed_over.has(number) && passed_over.holds(number, &as_letter(line)) {
                 continue;
             }
             let pushed = if record.overlong {
@@ -256,7 +265,7 @@ impl FileTask {
                     None => *lines_before.insert(self.lines_before(file)?),
                 };
                 let origin = format!("{} line {}", entry.path, before + record.line);
-                letters.push(dead_letter(origin, line, reason));
+                letters.push(dead_letter(origin, &as_letter(line), reason));
             }
             let full = decoder.rows() >= CHUNK_ROWS || letters.len() >= CHUNK_ROWS / 64;
             if full || bytes >= CHUNK_BYTES as u64 {
@@ -279,9 +288,30 @@ impl FileTask {
         };
         csv.header(line).map_err(|reason| {
             let path = &self.file.entry.path;
-            Error::damaged(format!("cannot read the header of \"{path}\""))
-                .detail(format!("{reason}."))
+            self.or_skip(
+                Error::damaged(format!("cannot read the header of \"{path}\""))
+                    .detail(format!("{reason}.")),
+            )
         })
+    }
+
+    /// What to do about a file that cannot be read.
+    fn or_skip(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::Damaged => error.hint(format!(
+                "Replace the file, or go on without it: {}",
+                self.policy.names.alter_stream("on_bad_file = 'skip'")
+            )),
+            _ => error,
+        }
+    }
+
+    /// Records of the file that went through by themselves; `kind` is what they are counted as.
+    fn passed_over(&self, kind: &str) -> Result<PassedOver> {
+        match &self.policy.replayed {
+            Some(letters) => letters.at(&format!("{} {kind}", self.file.entry.path)),
+            None => Ok(PassedOver::default()),
+        }
     }
 
     /// Lines before the first that this segment's reader counts; read only to name a bad one.

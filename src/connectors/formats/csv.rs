@@ -74,6 +74,7 @@ pub struct CsvDecoder {
     projection: Vec<usize>,
     fields: Vec<FieldSpan>,
     fields_expected: usize,
+    other_names: Vec<(String, String)>,
     rows: usize,
 }
 
@@ -98,6 +99,7 @@ impl CsvDecoder {
             projection: projection.to_vec(),
             fields: vec![],
             fields_expected: payload.len(),
+            other_names: vec![],
             rows: 0,
         };
         decoder.place(&|i, _| Some(i));
@@ -119,6 +121,13 @@ impl CsvDecoder {
             .collect();
     }
 
+    /// Columns are found in a header by further names too: pairs of such a name and the column's own.
+    #[must_use]
+    pub fn with_other_names(mut self, names: &[(String, String)]) -> Self {
+        names.clone_into(&mut self.other_names);
+        self
+    }
+
     /// Reads a header record: from now on columns are found by its names.
     pub fn header(&mut self, record: &[u8]) -> Result<(), Refusal> {
         let record = record.strip_prefix(b"\xef\xbb\xbf").unwrap_or(record);
@@ -129,12 +138,19 @@ impl CsvDecoder {
         }
         self.fields_expected = names.len();
         // Names in SQL are folded, names in files are not: an exact match wins over a folded one.
-        self.place(&|_, name| {
+        let of_name = |name: &str| {
             names
                 .iter()
                 .position(|n| n == name)
                 .or_else(|| names.iter().position(|n| n.eq_ignore_ascii_case(name)))
-        });
+        };
+        let others = std::mem::take(&mut self.other_names);
+        let others_of = |name: &str| {
+            let mut others = others.iter().filter(|(_, own)| own == name);
+            others.find_map(|(other, _)| of_name(other))
+        };
+        self.place(&|_, name| of_name(name).or_else(|| others_of(name)));
+        self.other_names = others;
         Ok(())
     }
 

@@ -63,6 +63,8 @@ pub struct JsonDecoder {
     /// Names of `NOT NULL` columns outside the projection.
     required: Vec<String>,
     targets: HashMap<String, Target>,
+    /// Names that differ by case alone are one.
+    folds_case: bool,
     /// Keys of the last record in their order.
     expected: Vec<Guess>,
     /// Record in which each required column was last seen not NULL.
@@ -96,10 +98,39 @@ impl JsonDecoder {
             required_seen: vec![0; required.len()],
             required,
             targets,
+            folds_case: false,
             expected: vec![],
             records: 0,
             rows: 0,
         })
+    }
+
+    /// Columns are found by further names too: pairs of such a name and the column's own.
+    #[must_use]
+    pub fn with_other_names(mut self, names: &[(String, String)]) -> Self {
+        for (other, name) in names {
+            if let Some(target) = self.targets.get(name).copied() {
+                self.targets.entry(other.clone()).or_insert(target);
+            }
+        }
+        self
+    }
+
+    /// Where no column has a key's exact name, one that differs by case alone is it.
+    #[must_use]
+    pub fn folding_case(mut self) -> Self {
+        self.folds_case = true;
+        self
+    }
+
+    fn target_of(&self, key: &str) -> Target {
+        let folded = || {
+            let mut all = self.targets.iter().filter(|_| self.folds_case);
+            let found = all.find(|(name, _)| name.eq_ignore_ascii_case(key));
+            found.map(|(_, target)| *target)
+        };
+        let exact = self.targets.get(key).copied();
+        exact.or_else(folded).unwrap_or(Target::Skip)
     }
 
     /// Decodes one record. A refused record leaves nothing behind.
@@ -160,7 +191,7 @@ impl JsonDecoder {
     /// Finds a key that the guess did not name, and guesses it the next time.
     #[cold]
     fn look_up(&mut self, position: usize, key: &str) -> Target {
-        let target = self.targets.get(key).copied().unwrap_or(Target::Skip);
+        let target = self.target_of(key);
         // Records with ever new keys must not grow the list for ever.
         const GUESSED_KEYS_MAX: usize = 1_024;
         if position < self.expected.len() {

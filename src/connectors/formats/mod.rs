@@ -16,6 +16,7 @@ pub mod csv;
 pub mod encode;
 pub mod json;
 pub mod json_text;
+pub mod letter;
 pub mod lines;
 pub mod observed;
 pub mod parquet;
@@ -63,12 +64,16 @@ pub struct FormatOptions {
     pub format: Format,
     /// What numbers in timestamp columns count.
     pub epoch: EpochUnit,
+    /// Other names under which columns may come, each with the name that they usually come under.
+    pub other_names: Vec<(String, String)>,
 }
 
 impl FormatOptions {
-    /// For a stream to which columns were added: records of before end before them.
+    /// For a stream whose columns were altered, as its connector sees it: records of before end before columns
+    /// that were added, and one that is renamed comes under either name.
     #[must_use]
-    pub fn with_added_columns(mut self, object: &CatalogObject) -> Self {
+    pub fn with_altered_columns(mut self, object: &CatalogObject) -> Self {
+        self.other_names = object.other_names();
         if let Format::Csv(style) = &mut self.format {
             let added = &object.columns()[object.original_columns()..];
             style.added_columns = added.iter().filter(|c| c.metadata_from.is_none()).count();
@@ -115,7 +120,11 @@ impl FormatOptions {
                 ],
             )?
             .unwrap_or_default();
-        Ok(Self { format, epoch })
+        Ok(Self {
+            format,
+            epoch,
+            other_names: Vec::new(),
+        })
     }
 }
 
@@ -157,13 +166,14 @@ impl RecordDecoder {
     /// A decoder for `payload[projection]`. Parquet has no records; it is refused here.
     pub fn new(options: &FormatOptions, payload: &Fields, projection: &[usize]) -> Result<Self> {
         Ok(match &options.format {
-            Format::Json => Self::Json(JsonDecoder::new(payload, projection, options.epoch)?),
-            Format::Csv(style) => Self::Csv(CsvDecoder::new(
-                payload,
-                projection,
-                style.clone(),
-                options.epoch,
-            )?),
+            Format::Json => Self::Json(
+                JsonDecoder::new(payload, projection, options.epoch)?
+                    .with_other_names(&options.other_names),
+            ),
+            Format::Csv(style) => Self::Csv(
+                CsvDecoder::new(payload, projection, style.clone(), options.epoch)?
+                    .with_other_names(&options.other_names),
+            ),
             Format::Text | Format::Raw => {
                 if payload.len() != 1 {
                     return Err(Error::new(

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::column::Refusal;
 use super::csv::CsvDecoder;
+use super::letter::row_decoder;
 use super::values::{EpochUnit, date, timestamp_us};
 use super::{Format, FormatOptions, RecordDecoder};
 use crate::error::Result;
@@ -24,12 +25,38 @@ pub struct Observed {
 }
 
 /// Records as they came, with the header of those that have one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// Names of the fields, as the source writes them.
     pub header: Option<Vec<u8>>,
-    /// Records.
+    /// Records; of Parquet files their rows as JSON objects.
     pub records: Vec<Vec<u8>>,
+    /// What files say themselves of their columns.
+    pub columns: Vec<Observed>,
+}
+
+impl Sample {
+    /// The columns of one more file, which has so many of the records.
+    pub fn add_columns(&mut self, fields: &Fields, rows: u64) {
+        for field in fields {
+            let sql_type = SqlType::from_field(field).or(Some(SqlType::Jsonb));
+            let known = self
+                .columns
+                .iter_mut()
+                .find(|known| known.name == *field.name());
+            match known {
+                Some(known) => {
+                    known.seen += rows;
+                    known.sql_type = widened(known.sql_type.take(), sql_type);
+                }
+                None => self.columns.push(Observed {
+                    name: field.name().clone(),
+                    sql_type,
+                    seen: rows,
+                }),
+            }
+        }
+    }
 }
 
 /// The fields of records, in the order in which they were first seen. Records that are none are left out.
@@ -75,7 +102,8 @@ pub fn observe(format: &FormatOptions, sample: &Sample) -> Vec<Observed> {
                 }
             }
         }
-        Format::Text | Format::Raw | Format::Parquet => {}
+        Format::Parquet => fields.clone_from(&sample.columns),
+        Format::Text | Format::Raw => {}
     }
     fields
 }
@@ -92,7 +120,10 @@ pub fn refusals(
         field.as_ref().clone().with_nullable(is_nullable).into()
     };
     let payload: Fields = payload.iter().enumerate().map(alone).collect();
-    let mut decoder = RecordDecoder::new(format, &payload, &[column])?;
+    let mut decoder = match &format.format {
+        Format::Parquet => row_decoder(format, &payload, &[column])?,
+        _ => RecordDecoder::new(format, &payload, &[column])?,
+    };
     if let (RecordDecoder::Csv(csv), Some(header)) = (&mut decoder, &sample.header)
         && let Err(reason) = csv.header(header)
     {
@@ -167,6 +198,7 @@ mod tests {
         Sample {
             header: header.map(|header| header.as_bytes().to_vec()),
             records: records.iter().map(|r| r.as_bytes().to_vec()).collect(),
+            columns: Vec::new(),
         }
     }
 
@@ -174,6 +206,7 @@ mod tests {
         FormatOptions {
             format,
             epoch: EpochUnit::Auto,
+            other_names: Vec::new(),
         }
     }
 

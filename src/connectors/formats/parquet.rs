@@ -2,26 +2,32 @@
 //!
 //! Only the row groups' asked-for columns are read. A column that the file lacks is NULL. A row
 //! whose value does not fit the declared type, or is NULL where that is not allowed, becomes a
-//! dead letter and the rest of the file stays. An unreadable file is an error; what to do about it
-//! is the caller's policy.
+//! dead letter and the rest of the file stays. A letter holds the whole row, whatever columns were
+//! asked for, as a JSON object: so it can be read by itself, by people and when it is replayed. An
+//! unreadable file is an error; what to do about it is the caller's policy.
+
+use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, new_null_array,
 };
+use datafusion::arrow::compute::kernels::cmp::not_distinct;
 use datafusion::arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Fields};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions as DisplayOptions};
 use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::{
-    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
 };
 use datafusion::parquet::file::reader::ChunkReader;
 
 use super::column::Column;
+use super::encode::json_rows;
 use super::json::null_refusal;
 use super::values::{EpochUnit, refusal};
 use crate::connectors::DeadLetter;
-use crate::error::{Error, Result, sqlstate};
+use crate::connectors::replayed::PassedOver;
+use crate::error::{Error, Result};
 use crate::types::{SqlType, TYPE_KEY};
 use crate::values::float::one_nan;
 
@@ -29,7 +35,13 @@ use crate::values::float::one_nan;
 const BATCH_ROWS: usize = 65_536;
 
 /// Reads one Parquet file in pieces.
-pub struct ParquetChunks {
+pub struct ParquetChunks<R> {
+    /// Where whole rows are read from once more.
+    file: R,
+    /// Rows that went through by themselves.
+    passed_over: PassedOver,
+    /// Rows of the file.
+    rows: u64,
     reader: ParquetRecordBatchReader,
     /// For each wanted column, its position in the reader's batches.
     positions: Vec<Option<usize>>,
@@ -40,6 +52,18 @@ pub struct ParquetChunks {
     rows_before: u64,
     /// Bytes of the asked-for columns per row, on average, as stored.
     bytes_per_row: f64,
+}
+
+/// What is read of a file.
+pub struct Wanted<'a> {
+    /// The columns as they are declared.
+    pub payload: &'a Fields,
+    /// Which of them are asked for.
+    pub projection: &'a [usize],
+    /// Other names under which they may come; see [`super::FormatOptions`].
+    pub other_names: &'a [(String, String)],
+    /// Rows that are left out.
+    pub passed_over: PassedOver,
 }
 
 /// Decoded rows of a file.
@@ -54,23 +78,32 @@ pub struct ParquetPiece {
     pub bytes: u64,
 }
 
+/// The file itself is to blame: what to do about it the caller says.
 fn unreadable(origin: &str, error: impl std::fmt::Display) -> Error {
     Error::damaged(format!("cannot read Parquet file \"{origin}\""))
         .detail(format!("The reader says: {error}."))
-        .hint("Replace the file, or set on_bad_file = 'skip' on the stream.")
 }
 
-impl ParquetChunks {
+fn builder_of<R: ChunkReader + 'static>(
+    file: R,
+    origin: &str,
+) -> Result<ParquetRecordBatchReaderBuilder<R>> {
+    let options = ArrowReaderOptions::new();
+    ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+        .map_err(|e| unreadable(origin, e))
+}
+
+impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
     /// Opens a file; `origin` names it in errors.
-    pub fn open<R: ChunkReader + 'static>(
-        file: R,
-        origin: &str,
-        payload: &Fields,
-        projection: &[usize],
-    ) -> Result<Self> {
-        let options = ArrowReaderOptions::new();
-        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
-            .map_err(|e| unreadable(origin, e))?;
+    pub fn open(file: R, origin: &str, of: Wanted<'_>) -> Result<Self> {
+        let Wanted {
+            payload,
+            projection,
+            other_names,
+            passed_over,
+        } = of;
+        let builder = builder_of(file.clone(), origin)?;
+        let rows = builder.metadata().file_metadata().num_rows();
         let mut wanted: Vec<FieldRef> = projection.iter().map(|&i| payload[i].clone()).collect();
         let required = (0..payload.len())
             .filter(|i| !payload[*i].is_nullable() && !projection.contains(i))
@@ -78,7 +111,11 @@ impl ParquetChunks {
         wanted.extend(required);
 
         let stored = builder.schema().fields().clone();
-        let roots: Vec<Option<usize>> = wanted.iter().map(|f| find(&stored, f.name())).collect();
+        let find_either = |name: &str| {
+            let mut others = other_names.iter().filter(|(_, own)| own == name);
+            find(&stored, name).or_else(|| others.find_map(|(other, _)| find(&stored, other)))
+        };
+        let roots: Vec<Option<usize>> = wanted.iter().map(|f| find_either(f.name())).collect();
         let mut read: Vec<usize> = roots.iter().flatten().copied().collect();
         read.sort_unstable();
         read.dedup();
@@ -94,6 +131,9 @@ impl ParquetChunks {
             .build()
             .map_err(|e| unreadable(origin, e))?;
         Ok(Self {
+            file,
+            passed_over,
+            rows: u64::try_from(rows).unwrap_or(0),
             reader,
             positions,
             asked: projection.len(),
@@ -127,41 +167,51 @@ impl ParquetChunks {
             arrays.push(array);
         }
         arrays.truncate(self.asked);
-        let piece = self.without_refused(&batch, arrays, refused, bytes)?;
+        let piece = self.without_refused(rows, arrays, refused, bytes)?;
         self.rows_before += rows as u64;
         Ok(Some(piece))
     }
 
     fn without_refused(
         &self,
-        batch: &RecordBatch,
+        rows: usize,
         arrays: Vec<ArrayRef>,
-        refused: Vec<Option<String>>,
+        mut refused: Vec<Option<String>>,
         bytes: u64,
     ) -> Result<ParquetPiece> {
-        if refused.is_empty() {
+        if refused.is_empty() && self.passed_over.is_empty() {
             return Ok(ParquetPiece {
                 arrays,
-                rows: batch.num_rows(),
+                rows,
                 dead_letters: vec![],
                 bytes,
             });
         }
-        let keep: BooleanArray = refused.iter().map(|r| Some(r.is_none())).collect();
-        let arrays = arrays
-            .iter()
-            .map(|a| Ok(filter(a, &keep)?))
-            .collect::<Result<_>>()?;
+        refused.resize(rows, None);
+        let mut keep: Vec<bool> = refused.iter().map(Option::is_none).collect();
+        // Rows to be looked at whole: refused ones, and ones that may have gone through already.
+        let is_known = |row: usize| self.passed_over.has(self.number(row));
+        let wanted: Vec<usize> = (0..rows)
+            .filter(|row| !keep[*row] || is_known(*row))
+            .collect();
         let mut dead_letters = Vec::new();
-        for (row, reason) in refused.into_iter().enumerate() {
-            if let Some(reason) = reason {
-                dead_letters.push(super::dead_letter(
-                    format!("{} row {}", self.origin, self.rows_before + row as u64 + 1),
-                    row_text(batch, row).as_bytes(),
-                    reason,
-                ));
+        for (row, raw) in wanted.iter().zip(self.whole_rows(&wanted)?) {
+            let number = self.number(*row);
+            if self.passed_over.holds(number, raw.as_bytes()) {
+                keep[*row] = false;
+            } else if let Some(reason) = refused[*row].take() {
+                let origin = format!("{} row {number}", self.origin);
+                dead_letters.push(super::dead_letter(origin, raw.as_bytes(), reason));
             }
         }
+        let keep = BooleanArray::from(keep);
+        let arrays = match keep.true_count() == rows {
+            true => arrays,
+            false => arrays
+                .iter()
+                .map(|a| Ok(filter(a, &keep)?))
+                .collect::<Result<_>>()?,
+        };
         Ok(ParquetPiece {
             arrays,
             rows: keep.true_count(),
@@ -169,7 +219,111 @@ impl ParquetChunks {
             bytes,
         })
     }
+
+    /// The number in the file of a row of the piece, from 1 on.
+    fn number(&self, row: usize) -> u64 {
+        self.rows_before + row as u64 + 1
+    }
+
+    /// Rows of the piece with all of the file's columns, as JSON objects.
+    fn whole_rows(&self, rows: &[usize]) -> Result<Vec<String>> {
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let at = |row: &usize| {
+            let row = (self.number(*row) - 1) as usize;
+            row..row + 1
+        };
+        let selected = rows.iter().map(at);
+        let selection = RowSelection::from_consecutive_ranges(selected, self.rows as usize);
+        let reader = builder_of(self.file.clone(), &self.origin)?
+            .with_row_selection(selection)
+            .build()
+            .map_err(|e| unreadable(&self.origin, e))?;
+        let mut texts = Vec::with_capacity(rows.len());
+        for batch in reader {
+            let batch = batch.map_err(|e| unreadable(&self.origin, e))?;
+            texts.extend(row_texts(&batch)?);
+        }
+        Ok(texts)
+    }
 }
+
+/// The columns of a file.
+pub fn columns_of<R: ChunkReader + 'static>(file: R, origin: &str) -> Result<Fields> {
+    Ok(builder_of(file, origin)?.schema().fields().clone())
+}
+
+/// The first rows of a file with all of its columns, as JSON objects.
+pub fn sample<R: ChunkReader + 'static>(
+    file: R,
+    origin: &str,
+    rows: usize,
+) -> Result<Vec<Vec<u8>>> {
+    let reader = builder_of(file, origin)?
+        .with_limit(rows)
+        .build()
+        .map_err(|e| unreadable(origin, e))?;
+    let mut texts = Vec::new();
+    for batch in reader {
+        let batch = batch.map_err(|e| unreadable(origin, e))?;
+        texts.extend(row_texts(&batch)?.into_iter().map(String::into_bytes));
+    }
+    Ok(texts)
+}
+
+/// Rows as JSON objects.
+fn row_texts(batch: &RecordBatch) -> Result<Vec<String>> {
+    let schema = batch.schema();
+    let columns = schema.fields().iter().zip(batch.columns());
+    let columns: Vec<_> = columns
+        .map(|(field, array)| in_json_terms(field, array))
+        .collect::<Result<_>>()?;
+    let of = |columns: &[(FieldRef, ArrayRef)]| -> Result<RecordBatch> {
+        let (fields, arrays): (Vec<_>, Vec<_>) = columns.iter().cloned().unzip();
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+    };
+    // What JSON has no form for stands as people would read it.
+    json_rows(&of(&columns)?).or_else(|_| {
+        let displayed = columns.iter().map(|(field, array)| displayed(field, array));
+        json_rows(&of(&displayed.collect::<Result<Vec<_>>>()?)?)
+    })
+}
+
+/// Binary of all kinds is written as one; a dictionary is its values.
+fn in_json_terms(field: &FieldRef, array: &ArrayRef) -> Result<(FieldRef, ArrayRef)> {
+    let is_named = field.metadata().contains_key(TYPE_KEY);
+    let data_type = match array.data_type() {
+        DataType::FixedSizeBinary(_) if is_named => return Ok((field.clone(), array.clone())),
+        DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            DataType::Binary
+        }
+        DataType::Dictionary(_, value) => value.as_ref().clone(),
+        _ => return Ok((field.clone(), array.clone())),
+    };
+    let array = cast_with_options(array, &data_type, &EXACT)?;
+    let field = field.as_ref().clone().with_data_type(data_type);
+    Ok((Arc::new(field), array))
+}
+
+fn displayed(field: &FieldRef, array: &ArrayRef) -> Result<(FieldRef, ArrayRef)> {
+    let display = DisplayOptions::default();
+    let formatter = ArrayFormatter::try_new(array, &display)?;
+    let rows = 0..array.len();
+    let texts = rows.map(|row| {
+        array
+            .is_valid(row)
+            .then(|| formatter.value(row).to_string())
+    });
+    let field = Field::new(field.name(), DataType::Utf8, true);
+    Ok((Arc::new(field), Arc::new(texts.collect::<StringArray>())))
+}
+
+/// A value that does not fit is an error.
+const EXACT: CastOptions<'static> = CastOptions {
+    safe: false,
+    format_options: DisplayOptions::new(),
+};
 
 /// By exact name, else without regard to case.
 fn find(fields: &Fields, name: &str) -> Option<usize> {
@@ -235,6 +389,19 @@ fn convert(
         ..CastOptions::default()
     };
     let cast = cast_with_options(array, target, &options)?;
+    if loses_fractions(array.data_type(), target) {
+        let back = cast_with_options(&cast, array.data_type(), &options)?;
+        let is_same = not_distinct(array, &back)?;
+        let lost = (0..array.len()).filter(|row| cast.is_valid(*row) && !is_same.value(*row));
+        let display = DisplayOptions::default();
+        let formatter = ArrayFormatter::try_new(array, &display)?;
+        for row in lost {
+            refuse(refused, array.len(), row, || {
+                let text = formatter.value(row).to_string();
+                format!("column \"{}\": {}", field.name(), refusal(&sql_type, &text))
+            });
+        }
+    }
     if cast.null_count() != array.logical_null_count() {
         let display = DisplayOptions::default();
         let formatter = ArrayFormatter::try_new(array, &display)?;
@@ -252,6 +419,13 @@ fn convert(
     Ok(one_nan(cast))
 }
 
+/// A number with a fraction is none without: as in records of text, only a fraction of zero is left out.
+fn loses_fractions(from: &DataType, to: &DataType) -> bool {
+    let has_fractions = from.is_floating()
+        || matches!(from, DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) if *scale > 0);
+    has_fractions && to.is_integer()
+}
+
 fn convert_by_text(
     array: &ArrayRef,
     field: &FieldRef,
@@ -259,14 +433,13 @@ fn convert_by_text(
     refused: &mut Vec<Option<String>>,
 ) -> Result<ArrayRef> {
     if !can_cast_types(array.data_type(), &DataType::Utf8) {
-        return Err(Error::new(
-            sqlstate::DATATYPE_MISMATCH,
-            format!(
-                "column \"{}\" of the file cannot be read as {sql_type}",
-                field.name()
-            ),
-        )
-        .hint("Declare the column with the type that the file has."));
+        for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
+            refuse(refused, array.len(), row, || {
+                let name = field.name();
+                format!("column \"{name}\": its type in the file cannot be read as {sql_type}")
+            });
+        }
+        return Ok(new_null_array(field.data_type(), array.len()));
     }
     let text = cast_with_options(array, &DataType::Utf8, &CastOptions::default())?;
     let text = text.as_string::<i32>();
@@ -283,24 +456,6 @@ fn convert_by_text(
         }
     }
     Ok(column.finish())
-}
-
-/// A refused row as JSON-like text, for people.
-fn row_text(batch: &RecordBatch, row: usize) -> String {
-    let display = DisplayOptions::default().with_null("null");
-    let fields: Vec<String> = batch
-        .schema()
-        .fields()
-        .iter()
-        .zip(batch.columns())
-        .map(|(field, array)| {
-            let value = ArrayFormatter::try_new(array, &display)
-                .map(|f| f.value(row).to_string())
-                .unwrap_or_default();
-            format!("{}: {value}", field.name())
-        })
-        .collect();
-    format!("{{{}}}", fields.join(", "))
 }
 
 /// Checks the marks at both ends of a file of `length` bytes, which a half-written one lacks.

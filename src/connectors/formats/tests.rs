@@ -47,10 +47,20 @@ fn all_types() -> Fields {
     columns.iter().map(|(n, t)| t.to_field(n, true)).collect()
 }
 
+fn wanted<'a>(payload: &'a Fields, projection: &'a [usize]) -> parquet::Wanted<'a> {
+    parquet::Wanted {
+        payload,
+        projection,
+        other_names: &[],
+        passed_over: crate::connectors::replayed::PassedOver::default(),
+    }
+}
+
 fn options(format: Format) -> FormatOptions {
     FormatOptions {
         format,
         epoch: EpochUnit::Auto,
+        other_names: Vec::new(),
     }
 }
 
@@ -331,7 +341,7 @@ fn every_format_gives_back_what_was_written() {
 
     let bytes = bytes::Bytes::from(written(&Format::Parquet));
     let all: Vec<usize> = (0..fields.len()).collect();
-    let mut pieces = parquet::ParquetChunks::open(bytes, "f", &fields, &all).unwrap();
+    let mut pieces = parquet::ParquetChunks::open(bytes, "f", wanted(&fields, &all)).unwrap();
     let piece = pieces.next_piece().unwrap().unwrap();
     assert!(piece.dead_letters.is_empty());
     let again = RecordBatch::try_new(rows.schema(), piece.arrays).unwrap();
@@ -369,7 +379,7 @@ fn parquet_casts_by_name_and_sets_bad_rows_aside() {
     .collect();
     let read = |projection: &[usize]| {
         let mut pieces =
-            parquet::ParquetChunks::open(bytes.clone(), "f.parquet", &declared, projection)
+            parquet::ParquetChunks::open(bytes.clone(), "f.parquet", wanted(&declared, projection))
                 .unwrap();
         pieces.next_piece().unwrap().unwrap()
     };
@@ -394,10 +404,13 @@ fn parquet_casts_by_name_and_sets_bad_rows_aside() {
     // A NOT NULL column is checked even when nobody asks for it.
     assert_eq!(read(&[]).rows, 3);
 
-    let error =
-        parquet::ParquetChunks::open(bytes.slice(0..bytes.len() - 9), "cut", &declared, &[])
-            .err()
-            .unwrap();
+    let error = parquet::ParquetChunks::open(
+        bytes.slice(0..bytes.len() - 9),
+        "cut",
+        wanted(&declared, &[]),
+    )
+    .err()
+    .unwrap();
     assert!(error.primary().contains("\"cut\""));
 }
 
@@ -438,4 +451,56 @@ fn a_layout_puts_metadata_between_payload_columns() {
         .unwrap();
     assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[7, 8]);
     assert_eq!(rows.column(1).as_primitive::<Int64Type>().values(), &[0, 1]);
+}
+
+#[test]
+fn a_renamed_column_comes_under_either_name() {
+    let fields: Fields = ["v", "k"]
+        .map(|name| SqlType::BigInt.to_field(name, true))
+        .into_iter()
+        .collect();
+    let either = |format: Format| FormatOptions {
+        other_names: vec![("value".to_owned(), "v".to_owned())],
+        ..options(format)
+    };
+    let mut json = RecordDecoder::new(&either(Format::Json), &fields, &[0, 1]).unwrap();
+    for record in [r#"{"k": 1, "v": 2}"#, r#"{"k": 3, "value": 4}"#] {
+        json.push(record.as_bytes()).unwrap();
+    }
+    let expected = batch(&fields, &mut json);
+    let values = expected.column(0).as_primitive::<Int64Type>().values();
+    assert_eq!(values, &[2, 4]);
+    let style = CsvStyle {
+        header: true,
+        ..CsvStyle::default()
+    };
+    for (header, record) in [("k,value", "1,2"), ("v,k", "2,1")] {
+        let options = either(Format::Csv(style.clone()));
+        let mut csv = RecordDecoder::new(&options, &fields, &[0, 1]).unwrap();
+        let RecordDecoder::Csv(decoder) = &mut csv else {
+            panic!("a decoder of CSV");
+        };
+        decoder.header(header.as_bytes()).unwrap();
+        csv.push(record.as_bytes()).unwrap();
+        assert_eq!(batch(&fields, &mut csv), expected.slice(0, 1), "{header}");
+    }
+}
+
+#[test]
+fn a_number_with_a_fraction_is_no_whole_number() {
+    let stored: Fields = [SqlType::Double.to_field("n", true)].into_iter().collect();
+    let mut json = decoder(Format::Json, &stored);
+    for n in ["1", "7.5", "2.0", "null"] {
+        json.push(format!(r#"{{"n": {n}}}"#).as_bytes()).unwrap();
+    }
+    let rows = batch(&stored, &mut json);
+    let mut bytes = Vec::new();
+    encode::write_all(&Format::Parquet, &rows.schema(), &[rows], &mut bytes).unwrap();
+    let declared: Fields = [SqlType::BigInt.to_field("n", true)].into_iter().collect();
+    let bytes = bytes::Bytes::from(bytes);
+    let mut pieces = parquet::ParquetChunks::open(bytes, "f", wanted(&declared, &[0])).unwrap();
+    let piece = pieces.next_piece().unwrap().unwrap();
+    let values: Vec<_> = piece.arrays[0].as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(values, [Some(1), Some(2), None]);
+    assert_eq!(piece.dead_letters[0].raw, br#"{"n":7.5}"#);
 }

@@ -143,7 +143,7 @@ impl KafkaSource {
             schema: object.schema(),
             metadata,
             format: FormatOptions::from_settings(&settings, || Some("json"))?
-                .with_added_columns(object),
+                .with_altered_columns(object),
             replayed: environment.letters.clone(),
             starting,
             starting_ms: settings
@@ -200,9 +200,10 @@ impl Inner {
     /// Asks for the watermarks of all partitions and the topics' identities. Blocks.
     fn refresh(&self) -> Result<(TopicWatermarks, TopicIds)> {
         let consumer = self.consumer()?;
-        self.connection.reports().clear();
         let partitions = self.partitions(&consumer)?;
         let watermarks = self.connection.all_watermarks(&consumer, &partitions)?;
+        // Between two tries of the library there is no report: what it said last is the cause until it is none.
+        self.connection.reports().clear();
         // Asked last: watermarks of a new topic must never go with the old one's identity.
         let ids = self.ask_ids(&consumer);
         *self.watermarks.lock() = watermarks.clone();
@@ -339,7 +340,8 @@ impl Source for KafkaSource {
     }
 
     async fn check_range(&self, range: &SourceRange) -> Result<()> {
-        let start = offsets::parse(&range.start)?;
+        let mut start = offsets::parse(&range.start)?;
+        start.keep_topics(&self.inner.topics);
         let (watermarks, ids) = self.refresh().await?;
         match offsets::losses(&start, &ids, &watermarks).first() {
             Some(loss) => Err(loss.error(&self.inner.names)),
@@ -360,6 +362,7 @@ impl Source for KafkaSource {
         limits: &ReadLimits,
     ) -> Result<Option<SourceRange>> {
         let mut start = offsets::parse(start)?;
+        start.keep_topics(&self.inner.topics);
         let latest = offsets::parse(latest)?;
         let known = self.inner.watermarks.lock().clone();
         let watermarks = if known.is_empty() {

@@ -228,6 +228,14 @@ impl Loss {
     }
 }
 
+impl Position {
+    /// Lets go of topics that the stream names no more: to read them no longer is no loss.
+    pub fn keep_topics(&mut self, topics: &[String]) {
+        self.offsets.retain(|topic, _| topics.contains(topic));
+        self.ids.retain(|topic, _| topics.contains(topic));
+    }
+}
+
 /// Positions of `start` that the topics, which are `ids` now, no longer have.
 pub fn losses(start: &Position, ids: &TopicIds, watermarks: &TopicWatermarks) -> Vec<Loss> {
     let mut found = Vec::new();
@@ -383,6 +391,24 @@ mod tests {
         let ids = TopicIds::from([("t".into(), "a-b".into())]);
         assert_eq!(parse(&offset).unwrap(), position(ids));
         assert!(parse(&SourceOffset(serde_json::json!({"t": 1}))).is_err());
+    }
+
+    #[test]
+    fn a_topic_that_is_named_no_more_is_no_loss() {
+        let json =
+            serde_json::json!({"a": {"0": 7, "topic_id": "x"}, "b": {"0": 1, "topic_id": "y"}});
+        let mut position = parse(&SourceOffset(json)).unwrap();
+        assert_eq!(
+            losses(&position, &TopicIds::new(), &TopicWatermarks::new()).len(),
+            2
+        );
+        position.keep_topics(&["b".to_owned()]);
+        let kept = to_offset(&position.offsets, &position.ids);
+        assert_eq!(kept.0, serde_json::json!({"b": {"0": 1, "topic_id": "y"}}));
+        assert_eq!(
+            losses(&position, &TopicIds::new(), &TopicWatermarks::new()).len(),
+            1
+        );
     }
 
     #[test]

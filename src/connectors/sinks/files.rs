@@ -83,6 +83,15 @@ impl FilesSink {
         format!("{name}-{pipeline_id}-")
     }
 
+    /// A batch that runs again may have less to deliver: what was lost of its input meanwhile, it delivered before.
+    async fn forget(&self, file_name: &str) -> Result<()> {
+        let names = taken_back::names(&self.location).await?;
+        match names.iter().any(|name| name == file_name) {
+            true => taken_back::remove(&self.location, file_name).await,
+            false => Ok(()),
+        }
+    }
+
     async fn write(&self, file_name: String, batches: Vec<RecordBatch>) -> Result<u64> {
         let format = self.format.clone();
         let schema = self.shape.schema().clone();
@@ -168,6 +177,9 @@ impl Sink for FilesSink {
         let batches = self.shape.rows(delivery.batch_id, changes)?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         if rows == 0 {
+            if delivery.replayed {
+                self.forget(&self.file_name(delivery)).await?;
+            }
             return Ok(SinkReceipt::default());
         }
         let bytes = self.write(self.file_name(delivery), batches).await?;

@@ -93,6 +93,13 @@ async fn a_file_per_batch_and_the_same_again() {
     let name = format!("k_1-{}-000000000007.csv", uuid::Uuid::nil());
     assert_eq!(files_in(&target), std::slice::from_ref(&name));
     let text = std::fs::read_to_string(target.join(name)).unwrap();
+    // Run again without what it had, as far as that goes: only its own delivery is gone.
+    sink.deliver(&delivery(6, true), &[]).await.unwrap();
+    assert_eq!(files_in(&target).len(), 1);
+    sink.deliver(&delivery(7, true), &[change(&[])])
+        .await
+        .unwrap();
+    assert!(files_in(&target).is_empty());
     assert_eq!(text, "k,v\n1,\"a,b\"\n1,\"a,b\"\n,\"\"\n2,\n");
     assert_eq!(receipt.bytes, text.len() as u64);
 }

@@ -2,11 +2,14 @@
 //! view equals a twin that nothing happened to.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::sources::Files;
 use super::{Pair, WITHIN, garble, newest};
 use crate::harness::{Server, run};
+
+/// How long what a statement mends may be told still.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Statements that one fault may take.
 const STATEMENTS_MAX: usize = 5;
@@ -14,6 +17,7 @@ const STATEMENTS_MAX: usize = 5;
 /// Runs the statement of the verdict until there is none; what was run.
 pub(super) async fn follow(server: &Server, name: &str, fault: &str) -> Vec<String> {
     let mut run = Vec::new();
+    let mut said_at = Instant::now();
     loop {
         wait_until_settled(server, name).await;
         let parts = server.rows(&format!("DIAGNOSE CHECKPOINT OF {name}")).await;
@@ -29,6 +33,11 @@ pub(super) async fn follow(server: &Server, name: &str, fault: &str) -> Vec<Stri
             assert_eq!(pipeline[1], "ok", "{fault}: after {run:?}: {rows:?}");
             return run;
         }
+        // What it did is seen with the next batch.
+        if run.last() == Some(statement) && said_at.elapsed() < SEEN_WITHIN {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        }
         assert!(
             run.len() < STATEMENTS_MAX && run.last() != Some(statement),
             "{fault}: {statement} leads nowhere after {run:?}: {rows:?}"
@@ -42,6 +51,7 @@ pub(super) async fn follow(server: &Server, name: &str, fault: &str) -> Vec<Stri
             );
         }
         run.push(statement.clone());
+        said_at = Instant::now();
     }
 }
 
@@ -50,11 +60,11 @@ async fn wait_until_settled(server: &Server, name: &str) {
     let start = Instant::now();
     while ["starting", "restoring", "catching up"].contains(&server.value(&sql).await.as_str()) {
         assert!(start.elapsed() < WITHIN, "it never settles");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-fn remove(path: std::path::PathBuf) {
+pub(super) fn remove(path: std::path::PathBuf) {
     std::fs::remove_file(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
@@ -89,7 +99,7 @@ fn newest_state(checkpoint: &Path, ending: &str) -> std::path::PathBuf {
     checkpoint.join("state").join(name)
 }
 
-fn newest_of(checkpoint: &Path, log: &str) -> std::path::PathBuf {
+pub(super) fn newest_of(checkpoint: &Path, log: &str) -> std::path::PathBuf {
     let folder = checkpoint.join(log);
     folder.join(newest(&folder).to_string())
 }

@@ -1,5 +1,10 @@
 //! `COMPARE SCHEMA`: source, stream, view and sink side by side; the ALTER that it names makes them agree.
 
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
+
+use super::matrix::parquet_of;
 use super::{WITHIN, error_of};
 use crate::harness::{Server, run};
 
@@ -100,5 +105,60 @@ fn what_a_source_sends_is_compared_with_what_is_declared() {
         let client = server.connect().await;
         let error = error_of(&client, "COMPARE SCHEMA OF nothing").await;
         assert_eq!(error.code().code(), "42704");
+    });
+}
+
+/// Files of columns say themselves what these are.
+#[test]
+fn what_parquet_files_hold_is_compared_with_what_is_declared() {
+    run(async {
+        let server = Server::start();
+        let file = |columns: Vec<(&str, ArrayRef)>, name: &str| {
+            let folder = server.dir().join("in");
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(folder.join(name), parquet_of(columns)).expect("written");
+        };
+        let numbers = || -> ArrayRef { Arc::new(Int64Array::from(vec![1, 2])) };
+        let texts = |of: [&str; 2]| -> ArrayRef { Arc::new(StringArray::from(of.to_vec())) };
+        file(vec![("K", numbers()), ("old", numbers())], "a.parquet");
+        server
+            .execute(
+                "CREATE STREAM f (k BIGINT, old BIGINT, flag BOOLEAN) WITH (connector = 'files', location = 'in', format = 'parquet');
+                 CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM f GROUP BY k;",
+            )
+            .await;
+        let counted = "SELECT coalesce(sum(n), 0)::bigint FROM v";
+        server.wait_for_value(counted, "2", WITHIN).await;
+        let of = |rows: &[Vec<String>], name: &str| {
+            let row = rows.iter().find(|row| row[3] == name || row[1] == name);
+            row.unwrap_or_else(|| panic!("{name}: {rows:?}")).clone()
+        };
+        let rows = server.rows("COMPARE SCHEMA OF f").await;
+        assert_eq!(
+            of(&rows, "k")[1..8],
+            ["K", "bigint", "k", "bigint", "v.k bigint", "NULL", "ok"]
+        );
+        assert_eq!(of(&rows, "flag")[7], "not sent", "{rows:?}");
+        std::fs::remove_file(server.dir().join("in/a.parquet")).expect("removed");
+        let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![1, 2]));
+        let columns = vec![
+            ("k", numbers()),
+            ("old", texts(["1", "x"])),
+            ("flag", texts(["true", "f"])),
+            ("at", times),
+        ];
+        file(columns, "b.parquet");
+        let rows = server.rows("COMPARE SCHEMA OF f").await;
+        let old = of(&rows, "old");
+        assert_eq!(old[7], "differs", "{old:?}");
+        assert!(old[8].starts_with("1 of 2 records"), "{old:?}");
+        let at = of(&rows, "at");
+        assert_eq!(
+            at[9],
+            "ALTER STREAM f ADD COLUMN at timestamp without time zone;"
+        );
+        server.execute(&at[9]).await;
+        let rows = server.rows("COMPARE SCHEMA OF f").await;
+        assert_eq!(of(&rows, "at")[7], "ok", "{rows:?}");
     });
 }
