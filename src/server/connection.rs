@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, sqlstate};
 use crate::session::{StatementResult, TransactionStatus};
 use crate::sql::masking::shown;
 use crate::sql::places::located;
-use crate::sql::statement::Statement;
+use crate::sql::statement::{Discarded, Statement};
 use crate::values::{Format, OutputSettings};
 
 /// How long a client that is being sent away may take to read why.
@@ -343,7 +343,7 @@ where
     pub fn drops_prepared(&mut self, statement: &Statement) -> bool {
         match statement {
             Statement::Deallocate(Some(name)) => self.statements.remove(name).is_some(),
-            Statement::Deallocate(None) | Statement::Discard => {
+            Statement::Deallocate(None) | Statement::Discard(Discarded::All) => {
                 self.statements.clear();
                 false
             }

@@ -100,6 +100,16 @@ fn psycopg3_is_told_what_postgres_tells() {
 }
 
 #[test]
+fn temporary_tables_are_as_in_postgres() {
+    let python_is = tool("python/bin/python");
+    compare(
+        "temporary tables",
+        &python_is,
+        python("temporary_session.py"),
+    );
+}
+
+#[test]
 fn asyncpg_is_told_what_postgres_tells() {
     let python_is = tool("python/bin/python");
     compare("asyncpg", &python_is, python("asyncpg_session.py"));
@@ -150,8 +160,8 @@ fn pgx_is_told_what_postgres_tells() {
     compare("pgx", &program, || Command::new(&program));
 }
 
-/// A project with seeds, a view, a table, a materialized view with an index, tests and descriptions,
-/// built twice: dbt replaces what is there by renaming.
+/// A project with seeds, a view, tables, a materialized view with an index, tests and descriptions,
+/// built twice: dbt replaces what is there by renaming, and brings increments by temporary tables.
 #[test]
 fn dbt_builds_its_project_twice() {
     let dbt = tool("python/bin/dbt");
@@ -187,6 +197,23 @@ fn dbt_builds_its_project_twice() {
             .rows("SELECT name, orders FROM as_materialized_view ORDER BY name")
             .await;
         assert_eq!(rows, [["Ada", "2"], ["Bob", "1"], ["C, D", "1"]]);
+        // What the second run added of an increment, and what it put in the place of older rows.
+        let rows = server
+            .rows("SELECT id, amount, run FROM as_incremental ORDER BY id")
+            .await;
+        assert_eq!(
+            rows,
+            [
+                ["1", "10.5", "first"],
+                ["2", "5", "first"],
+                ["3", "7.25", "later"],
+                ["4", "NULL", "later"]
+            ]
+        );
+        let rows = server
+            .rows("SELECT run, count(*) FROM as_appended GROUP BY run ORDER BY run")
+            .await;
+        assert_eq!(rows, [["first", "4"], ["later", "4"]]);
         let described = "SELECT obj_description('as_table'::regclass, 'pg_class'), col_description('as_table'::regclass, 1)";
         let rows = server.rows(described).await;
         assert_eq!(rows, [["orders of each customer", "as on the bill"]]);

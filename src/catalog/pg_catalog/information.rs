@@ -7,7 +7,7 @@ mod routines;
 
 use super::DATABASE_NAME;
 use super::access;
-use super::model::{Catalog, Column, NAMESPACES, Relation, namespace_name};
+use super::model::{Catalog, Column, Relation, namespace_name};
 use super::relation::{Datum, Row, row};
 
 /// The rows of a view of `information_schema`; none for one that has nothing to tell.
@@ -58,6 +58,7 @@ fn table(r: &Relation) -> Row {
         table_schema: schema_of(r),
         table_name: r.name.as_str(),
         table_type: match r.kind {
+            'r' if r.persistence() == "t" => "LOCAL TEMPORARY",
             'r' => "BASE TABLE",
             'f' => "FOREIGN",
             _ => "VIEW",
@@ -133,13 +134,13 @@ fn column_row(catalog: &Catalog, r: &Relation, column: &Column, position: i64) -
 }
 
 fn schemata(catalog: &Catalog) -> Vec<Row> {
-    NAMESPACES
-        .iter()
+    catalog
+        .namespaces()
         .map(|(oid, name)| {
             row! {
                 catalog_name: DATABASE_NAME,
-                schema_name: *name,
-                schema_owner: catalog.role_name(catalog.schema_owner(*oid)),
+                schema_name: name,
+                schema_owner: catalog.role_name(catalog.schema_owner(oid)),
             }
         })
         .collect()

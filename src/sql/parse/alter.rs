@@ -9,7 +9,7 @@ use super::{accept_kind, aggregates, functions, grants, if_exists, roles, unsupp
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::access::Owned;
-use crate::sql::cursor::Cursor;
+use crate::sql::cursor::{Cursor, target};
 use crate::sql::options::{self, Targets};
 use crate::sql::statement::{AlterAction, ColumnType, ObjectKind, Statement};
 
@@ -74,7 +74,7 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
         cursor.accept("CONCURRENTLY");
     }
     let if_exists = if_exists(cursor);
-    let names = cursor.object_names()?;
+    let names = cursor.target_names()?;
     let cascade = cursor.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");
     Ok(Statement::Drop {
         kind,
@@ -100,7 +100,7 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     let position = cursor.position();
     let if_exists = if_exists(cursor);
     cursor.accept("ONLY");
-    let name = cursor.object_name()?;
+    let name = cursor.target_name()?;
     if matches!(kind, ObjectKind::Stream | ObjectKind::Table) && sees_action(cursor) {
         return Ok(Statement::AlterRelation {
             kind,
@@ -315,7 +315,7 @@ pub(super) fn comment(cursor: &mut Cursor) -> Result<Statement> {
         (ObjectKind::Table, name, Some(column))
     } else {
         let kind = kind(cursor, "COMMENT ON")?;
-        (kind, cursor.object_name()?, None)
+        (kind, cursor.target_name()?, None)
     };
     cursor.expect("IS")?;
     let comment = if cursor.accept("NULL") {
@@ -338,9 +338,9 @@ fn column_of(cursor: &mut Cursor) -> Result<(String, String)> {
     while cursor.accept_token(&Token::Period) {
         parts.push(cursor.label()?);
     }
-    match (parts.pop(), parts.pop()) {
-        (Some(column), Some(relation)) => Ok((relation, column)),
-        _ => Err(
+    match parts.pop().filter(|_| !parts.is_empty()) {
+        Some(column) => Ok((target(parts).map_err(|e| e.position(position))?, column)),
+        None => Err(
             Error::new(sqlstate::SYNTAX_ERROR, "column name must be qualified").position(position),
         ),
     }
