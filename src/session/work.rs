@@ -44,6 +44,8 @@ pub(super) enum Action {
     Drop(Arc<CatalogObject>),
     /// columns, watermark or expectations of a stream or table, as they are now
     AlterRelation(Arc<CatalogObject>),
+    /// a table whose rows have moved to another one of its name
+    Rekey(Arc<CatalogObject>, Arc<CatalogObject>),
     /// whole options of a view, sink, stream or pipeline
     AlterOptions(ObjectKind, String, Options),
     /// a pipeline whose views and sinks are another one's now
@@ -356,7 +358,7 @@ fn check_relations(
 fn changing_tables(actions: &[Action]) -> impl Iterator<Item = (&Arc<CatalogObject>, usize)> {
     let changing = actions.iter().filter_map(|action| match action {
         Action::AlterRelation(object) => Some((object, object.version())),
-        Action::Drop(object) => Some((object, usize::MAX)),
+        Action::Drop(object) | Action::Rekey(object, _) => Some((object, usize::MAX)),
         _ => None,
     });
     changing.filter(|(object, _)| matches!(object.definition, Definition::Table(_)))
@@ -390,7 +392,7 @@ async fn commit_definitions(
             Action::AlterRelation(object) if matches!(object.definition, Definition::Table(_)) => {
                 altered.insert(object.oid, TableLayout::of(object)?);
             }
-            Action::Drop(object) => rows.forget(object.oid),
+            Action::Drop(object) | Action::Rekey(object, _) => rows.forget(object.oid),
             _ => {}
         }
     }
@@ -456,6 +458,10 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
         Action::Drop(object) => {
             parts.forget(object).await?;
             record(parts, "dropped", object);
+        }
+        Action::Rekey(old, new) => {
+            parts.forget(old).await?;
+            record(parts, "altered", new);
         }
         Action::AlterRelation(object) => {
             parts.engine().alter_relation(object).await?;

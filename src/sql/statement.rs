@@ -372,6 +372,8 @@ pub struct CreateIndex {
 /// One action of `ALTER STREAM|TABLE`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AlterAction {
+    /// `ADD [CONSTRAINT n] PRIMARY KEY (a, …)`
+    AddPrimaryKey(Vec<String>),
     /// `ADD [COLUMN] [IF NOT EXISTS] c type …`
     AddColumn {
         /// the column

@@ -169,7 +169,7 @@ impl Session {
     }
 
     /// `CREATE TABLE … AS`: the query's rows, as `INSERT INTO table query` puts them in.
-    async fn insert_query_rows(
+    pub(super) async fn insert_query_rows(
         &mut self,
         object: &crate::catalog::definition::CatalogObject,
         query: &ast::Query,
@@ -321,7 +321,7 @@ pub(super) fn check_columns(columns: &[ColumnDefinition]) -> Result<()> {
     Ok(())
 }
 
-fn check_primary_key(columns: &[ColumnDefinition], key: &[String]) -> Result<()> {
+pub(super) fn check_primary_key(columns: &[ColumnDefinition], key: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     for name in key {
         if !columns.iter().any(|c| &c.name == name) {

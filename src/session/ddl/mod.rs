@@ -12,6 +12,7 @@ mod create;
 mod drop;
 mod functions;
 mod indexes;
+mod keys;
 mod merging;
 mod readers;
 mod replace;

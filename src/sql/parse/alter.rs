@@ -3,7 +3,8 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::{
-    added_column, checked, declared_type, expectation, option_list, option_name, watermark,
+    added_column, checked, declared_type, effective, expectation, option_list, option_name,
+    watermark,
 };
 use super::{accept_kind, aggregates, functions, grants, if_exists, roles, unsupported};
 use crate::catalog::definition::Options;
@@ -133,7 +134,7 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     let target = Targets::of_kind(kind);
     if cursor.sees("SET") && !cursor.sees("SET SCHEMA") {
         cursor.advance();
-        let set = checked(target, option_list(cursor)?)?;
+        let set = checked(target, effective(target, option_list(cursor)?))?;
         return Ok(Statement::AlterOptions {
             kind,
             name,
@@ -195,6 +196,9 @@ fn action(cursor: &mut Cursor) -> Result<AlterAction> {
 fn add(cursor: &mut Cursor) -> Result<AlterAction> {
     if cursor.accept("CONSTRAINT") {
         let name = cursor.identifier()?;
+        if cursor.accept("PRIMARY KEY") {
+            return cursor.column_names().map(AlterAction::AddPrimaryKey);
+        }
         if !cursor.sees("EXPECT") {
             return Err(unsupported(cursor, "ADD CONSTRAINT without EXPECT")
                 .hint("Write ADD CONSTRAINT name EXPECT (condition) [ON VIOLATION DROP ROW]."));
@@ -204,7 +208,10 @@ fn add(cursor: &mut Cursor) -> Result<AlterAction> {
     if cursor.sees("WATERMARK FOR") {
         return watermark(cursor).map(|w| AlterAction::SetWatermark(Some(w)));
     }
-    for words in ["PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN KEY", "EXCLUDE"] {
+    if cursor.accept("PRIMARY KEY") {
+        return cursor.column_names().map(AlterAction::AddPrimaryKey);
+    }
+    for words in ["UNIQUE", "CHECK", "FOREIGN KEY", "EXCLUDE"] {
         if cursor.sees(words) {
             return Err(unsupported(cursor, &format!("ALTER … ADD {words}")));
         }

@@ -28,8 +28,8 @@ use crate::values::input::ColumnBuilder;
 /// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
 pub(super) const DEFAULT_PRECEDENCE: u8 = 40;
 
-/// What a table's definition begins with; the standard's LOCAL and GLOBAL say nothing.
-const TABLE_WORDS: [&str; 7] = [
+/// What a table's definition begins with. LOCAL and GLOBAL say nothing; UNLOGGED allows rows to be lost, and none are.
+const TABLE_WORDS: [&str; 8] = [
     "TABLE",
     "TEMPORARY TABLE",
     "TEMP TABLE",
@@ -37,6 +37,7 @@ const TABLE_WORDS: [&str; 7] = [
     "LOCAL TEMP TABLE",
     "GLOBAL TEMPORARY TABLE",
     "GLOBAL TEMP TABLE",
+    "UNLOGGED TABLE",
 ];
 
 /// Reads a `CREATE` statement.
@@ -59,7 +60,7 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
     } else if or_replace {
         return Err(cursor.expected("STREAM, MATERIALIZED VIEW, VIEW, FUNCTION or AGGREGATE"));
     } else if let Some(words) = cursor.accept_one(&TABLE_WORDS) {
-        table(cursor, words != "TABLE")?
+        table(cursor, words.contains("TEMP"))?
     } else if cursor.accept("SINK") {
         sink(cursor)?
     } else if cursor.accept("SECRET") {
@@ -213,7 +214,7 @@ fn table(cursor: &mut Cursor, is_temporary: bool) -> Result<Statement> {
         column_names,
         primary_key: body.primary_key,
         temporary: is_temporary.then_some(on_commit),
-        options: checked(Targets::TABLE, given)?,
+        options: checked(Targets::TABLE, effective(Targets::TABLE, given))?,
         query,
         with_data,
     }))
@@ -649,7 +650,7 @@ fn check_watermark(
 }
 
 /// A `WITH (…)` list as it was written, each with its character position.
-type GivenOptions = Vec<(String, OptionValue, usize)>;
+pub(super) type GivenOptions = Vec<(String, OptionValue, usize)>;
 
 /// `[WITH (name = value, …)]`
 fn with_options(cursor: &mut Cursor) -> Result<GivenOptions> {
@@ -747,6 +748,27 @@ fn take_connector(given: &mut GivenOptions) -> Option<String> {
 }
 
 /// Canonical options; an error points at the option.
+/// How PostgreSQL is to lay out a table, and when to clean it up.
+const STORAGE_PARAMETERS: [&str; 8] = [
+    "autovacuum_",
+    "fillfactor",
+    "log_autovacuum_",
+    "parallel_workers",
+    "toast.",
+    "toast_tuple_target",
+    "user_catalog_table",
+    "vacuum_",
+];
+
+/// The options that mean something here: a table's rows are laid out by the store.
+pub(super) fn effective(target: Targets, mut given: GivenOptions) -> GivenOptions {
+    if target == Targets::TABLE {
+        let is_storage = |name: &str| STORAGE_PARAMETERS.iter().any(|p| name.starts_with(p));
+        given.retain(|(name, ..)| !is_storage(name));
+    }
+    given
+}
+
 pub(super) fn checked(target: Targets, given: GivenOptions) -> Result<Options> {
     let mut checked = Options::new();
     for (name, value, position) in given {
