@@ -16,6 +16,7 @@ mod ddl;
 mod describe;
 pub mod dml;
 mod execute;
+mod explain;
 mod functions;
 mod letters;
 mod lookup;
@@ -179,6 +180,7 @@ pub struct Session {
     /// What the open transaction says to listeners.
     outbox: Outbox,
     prepared: BTreeMap<String, Arc<Statement>>,
+    prepared_by_protocol: BTreeMap<String, Arc<Statement>>,
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
     notices: Vec<Notice>,
@@ -227,6 +229,7 @@ impl Session {
             temporary,
             outbox,
             prepared: BTreeMap::new(),
+            prepared_by_protocol: BTreeMap::new(),
             cursors: Mutex::default(),
             notices: Vec::new(),
             announced: String::new(),
