@@ -65,6 +65,17 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_blocking_pids", &["int4"], "oid[]", |_, _| {
         Ok(Vec::<i64>::new().into())
     }),
+    Definition::new("pg_reload_conf", &[""], "bool", |c, _| {
+        if !c.model.subject().is_superuser {
+            return Err(Error::new(
+                sqlstate::INSUFFICIENT_PRIVILEGE,
+                "permission denied for function pg_reload_conf",
+            ));
+        }
+        c.facts.backends.reload();
+        Ok(true.into())
+    })
+    .volatile(),
     Definition::new("pg_is_in_recovery", &[""], "bool", |_, _| Ok(false.into())),
     Definition::new("pg_is_wal_replay_paused", &[""], "bool", |_, _| {
         Ok(false.into())
