@@ -11,6 +11,7 @@ use super::definition::{CatalogObject, PipelineDefinition};
 use super::function::FunctionDefinition;
 use super::schedule::ScheduleDefinition;
 use super::snapshot::{CatalogSnapshot, PartsMut, SecretRecord};
+use super::temporary::TemporaryTables;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
 
@@ -70,7 +71,8 @@ pub struct CatalogSavepoint {
 }
 
 impl CatalogTransaction {
-    pub(super) fn new(base: Arc<CatalogSnapshot>) -> Self {
+    /// A transaction over the contents as a session sees them.
+    pub fn new(base: Arc<CatalogSnapshot>) -> Self {
         Self {
             working: base,
             changes: Vec::new(),
@@ -108,6 +110,12 @@ impl CatalogTransaction {
         Ok(())
     }
 
+    /// Takes out what is of no concern to others: the temporary tables as they are then.
+    pub fn take_temporary(&mut self) -> TemporaryTables {
+        self.changes.retain(|change| !change.is_temporary());
+        self.working.temporary().clone()
+    }
+
     /// Marks this point.
     pub fn savepoint(&self) -> CatalogSavepoint {
         CatalogSavepoint {
@@ -143,7 +151,11 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
         functions,
         schedules,
         access,
+        temporary,
     } = contents.parts_mut();
+    if change.is_temporary() {
+        return apply_temporary(temporary, change);
+    }
     match change {
         CatalogChange::Access(change) => Arc::make_mut(access).apply(change)?,
         CatalogChange::Create(object) => {
@@ -228,6 +240,25 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
             };
         }
     }
+    Ok(())
+}
+
+/// A change of the session's own tables.
+fn apply_temporary(tables: &mut TemporaryTables, change: &CatalogChange) -> Result<()> {
+    let (before, after) = match change {
+        CatalogChange::Create(object) => (None, Some(object)),
+        CatalogChange::Replace { name, object } => (Some(name), Some(object)),
+        CatalogChange::Drop { name, .. } => (Some(name), None),
+        _ => (None, None),
+    };
+    let taken = after.filter(|object| before != Some(&object.name));
+    if let Some(object) = taken.filter(|object| tables.contains_key(&object.name)) {
+        return Err(duplicate_relation(&object.name));
+    }
+    if let Some(name) = before {
+        tables.remove(name);
+    }
+    tables.extend(after.map(|object| (object.name.clone(), object.clone())));
     Ok(())
 }
 

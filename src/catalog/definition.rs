@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::function::FunctionDefinition;
 use super::shape::Shape;
+use super::temporary::OnCommit;
 use crate::types::{SqlType, TYPE_KEY, TextType};
 
 /// Options of a `WITH (…)` list, by their canonical snake_case name.
@@ -153,6 +154,9 @@ pub struct TableDefinition {
     /// What `ALTER` made of the columns.
     #[serde(default, skip_serializing_if = "Shape::is_original")]
     pub shape: Shape,
+    /// Of a temporary table, which is never kept: what a commit does to it.
+    #[serde(skip)]
+    pub on_commit: OnCommit,
 }
 
 /// `CREATE MATERIALIZED VIEW`.

@@ -27,6 +27,7 @@ mod secrets;
 pub mod shape;
 pub mod snapshot;
 pub mod system_tables;
+pub mod temporary;
 
 #[cfg(test)]
 mod tests;

@@ -421,6 +421,7 @@ mod tests {
             primary_key: vec!["a".to_owned()],
             options: Default::default(),
             shape: Shape::default(),
+            on_commit: Default::default(),
         });
         object(20_000, "t", definition)
     }

@@ -12,7 +12,9 @@ use super::FIRST_OID;
 use super::access::{Access, ObjectKey};
 use super::definition::{CatalogObject, Definition, OptionValue, Options, PipelineDefinition};
 use super::function::FunctionDefinition;
+use super::pg_catalog::PUBLIC_SCHEMA;
 use super::schedule::ScheduleDefinition;
+use super::temporary::{TEMPORARY_SCHEMA, TemporaryTables};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
@@ -49,6 +51,9 @@ pub struct CatalogSnapshot {
     /// Roles, owners and grants; a copy only where it changes.
     #[serde(default)]
     access: Arc<Access>,
+    /// Those of the session that looks.
+    #[serde(skip)]
+    temporary: TemporaryTables,
 }
 
 /// The name spaces, to change them.
@@ -59,6 +64,7 @@ pub(super) struct PartsMut<'a> {
     pub functions: &'a mut BTreeMap<String, Arc<FunctionDefinition>>,
     pub schedules: &'a mut BTreeMap<String, ScheduleDefinition>,
     pub access: &'a mut Arc<Access>,
+    pub temporary: &'a mut TemporaryTables,
 }
 
 impl Default for CatalogSnapshot {
@@ -72,6 +78,7 @@ impl Default for CatalogSnapshot {
             functions: BTreeMap::new(),
             schedules: BTreeMap::new(),
             access: Arc::default(),
+            temporary: TemporaryTables::new(),
         }
     }
 }
@@ -82,19 +89,43 @@ impl CatalogSnapshot {
         self.version
     }
 
-    /// A relation or sink by its folded name.
+    /// A relation or sink by its folded name, the session's temporary tables before all others; a
+    /// name with its schema in front means that one only.
     pub fn object(&self, name: &str) -> Option<&Arc<CatalogObject>> {
+        let found = self.temporary.get(name).or_else(|| self.objects.get(name));
+        found.or_else(|| match name.split_once('.')? {
+            (PUBLIC_SCHEMA, name) => self.permanent(name),
+            (TEMPORARY_SCHEMA, name) => self.temporary.get(name),
+            _ => None,
+        })
+    }
+
+    /// A relation or sink that all sessions see.
+    pub fn permanent(&self, name: &str) -> Option<&Arc<CatalogObject>> {
         self.objects.get(name)
+    }
+
+    /// The temporary tables of the session that looks.
+    pub fn temporary(&self) -> &TemporaryTables {
+        &self.temporary
+    }
+
+    /// The same contents as a session sees them.
+    pub fn with_temporary(&self, temporary: TemporaryTables) -> Self {
+        Self {
+            temporary,
+            ..self.clone()
+        }
     }
 
     /// A relation or sink by its identifier.
     pub fn object_by_oid(&self, oid: u32) -> Option<&Arc<CatalogObject>> {
-        self.objects.values().find(|o| o.oid == oid)
+        self.objects().find(|o| o.oid == oid)
     }
 
-    /// All relations and sinks, by name.
+    /// All relations and sinks, by name; then the session's temporary tables.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<CatalogObject>> {
-        self.objects.values()
+        self.objects.values().chain(self.temporary.values())
     }
 
     /// A pipeline's settings.
@@ -145,6 +176,7 @@ impl CatalogSnapshot {
             functions: &mut self.functions,
             schedules: &mut self.schedules,
             access: &mut self.access,
+            temporary: &mut self.temporary,
         }
     }
 
@@ -252,6 +284,10 @@ impl CatalogSnapshot {
 
     /// Objects that name `name` directly, by name.
     pub fn dependents(&self, name: &str) -> Vec<&Arc<CatalogObject>> {
+        // What is stored means the permanent namesake.
+        if self.temporary.contains_key(name) {
+            return Vec::new();
+        }
         self.objects
             .values()
             .filter(|o| depends_on(&o.definition).any(|d| d == name))

@@ -545,7 +545,8 @@ fn undefined_object(text: &str) -> Option<Error> {
 
 fn undefined_table(name: &str) -> Error {
     let name = name
-        .strip_prefix("tidemill.public.")
+        .strip_prefix("tidemill.search path.")
+        .or_else(|| name.strip_prefix("tidemill.public."))
         .or_else(|| name.strip_prefix("public."))
         .or_else(|| name.strip_prefix("tidemill."))
         .unwrap_or(name)

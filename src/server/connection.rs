@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, sqlstate};
 use crate::session::{StatementResult, TransactionStatus};
 use crate::sql::masking::shown;
 use crate::sql::places::located;
-use crate::sql::statement::Statement;
+use crate::sql::statement::{Discarded, Statement};
 use crate::values::{Format, OutputSettings};
 
 /// How long a client that is being sent away may take to read why.
@@ -342,8 +342,12 @@ where
     /// `DEALLOCATE` and `DISCARD` know the names of the protocol too. True: the statement is done.
     pub fn drops_prepared(&mut self, statement: &Statement) -> bool {
         match statement {
-            Statement::Deallocate(Some(name)) => self.statements.remove(name).is_some(),
-            Statement::Deallocate(None) | Statement::Discard => {
+            Statement::Deallocate(Some(name)) => {
+                self.session.forget_prepared(Some(name));
+                self.statements.remove(name).is_some()
+            }
+            Statement::Deallocate(None) | Statement::Discard(Discarded::All) => {
+                self.session.forget_prepared(None);
                 self.statements.clear();
                 false
             }

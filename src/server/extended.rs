@@ -130,6 +130,9 @@ where
             declared,
             version,
         };
+        if let Some(statement) = prepared.statement.as_ref().filter(|_| !name.is_empty()) {
+            self.session.know_prepared(&name, statement);
+        }
         self.statements.insert(name, Arc::new(prepared));
         self.wire.put(Message::ParseComplete(ParseComplete::new()))
     }
@@ -364,6 +367,7 @@ where
     pub(super) fn close(&mut self, target: Target, name: &str) -> WireResult<()> {
         match target {
             Target::Statement => {
+                self.session.forget_prepared(Some(name));
                 self.statements.remove(name);
             }
             Target::Portal => {

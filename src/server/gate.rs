@@ -75,6 +75,15 @@ impl Drop for Place<'_> {
     }
 }
 
+/// As [`Place`] among the sessions, for what outlives a call.
+pub(super) struct Seat(Arc<Gate>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn take(places: &AtomicUsize, limit: usize) -> Result<Place<'_>> {
     let taken = places.fetch_add(1, Ordering::Relaxed);
     let place = Place(places);
@@ -114,6 +123,13 @@ impl Gate {
     /// A place for a session.
     pub fn begin_session(&self) -> Result<Place<'_>> {
         take(&self.sessions, self.max_connections)
+    }
+
+    /// As [`Self::begin_session`].
+    pub fn take_seat(self: &Arc<Self>) -> Result<Seat> {
+        // Given back by the seat.
+        std::mem::forget(self.begin_session()?);
+        Ok(Seat(Arc::clone(self)))
     }
 
     /// What this client must show.

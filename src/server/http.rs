@@ -1,9 +1,10 @@
-//! HTTP for machines: `/healthz`, `/readyz`, `/metrics`.
+//! HTTP for machines: `/healthz`, `/readyz`, `/metrics`, and `/subscribe` of `events.rs`.
 //!
 //! Health is about the process (it answers), readiness about whether it takes clients: not while it
 //! shuts down. Nothing here waits for a pipeline. The probes tell nothing of what is in the database,
-//! so that they are everyone's; for the rest, once users have passwords, a user who acts for
-//! `pg_monitor` says them (basic authentication, checked as the wire's are).
+//! so that they are everyone's; for the rest, once users have passwords, a user says who he is (basic
+//! authentication, checked as the wire's are). Metrics are for those who act for `pg_monitor`;
+//! what a subscriber may read, his session says.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,9 +24,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
+use super::events;
 use super::gate::{Demand, Encryption, Gate, Peer};
 use super::metrics::{self, StatusSource};
 use super::tls::{self, Tls};
+use crate::catalog::pg_catalog::DATABASE_NAME;
 
 /// Connections whose TLS is done and that were not taken over yet.
 const READY_MAX: usize = 16;
@@ -52,7 +55,11 @@ pub(super) fn behind(gate: Arc<Gate>, router: Router) -> Router {
     router.layer(middleware::from_fn_with_state(gate, let_in))
 }
 
-async fn let_in(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+/// Who asks, for what runs as him.
+#[derive(Clone)]
+pub(super) struct User(pub String);
+
+async fn let_in(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
     if is_probe {
         return next.run(request).await;
@@ -61,14 +68,30 @@ async fn let_in(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> 
     let Some(ConnectInfo(peer)) = peer.cloned() else {
         return (StatusCode::FORBIDDEN, "unknown client\n").into_response();
     };
-    match user_of(&gate, &peer, request.headers()).await {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal,
+    let is_subscriber = request.uri().path().starts_with("/subscribe/");
+    let (user, demand) = match user_of(&gate, &peer, request.headers()).await {
+        Ok(known) => known,
+        Err(refusal) => return refusal,
+    };
+    let is_trusted = demand == Demand::Trust;
+    if is_subscriber && is_trusted && !events::is_own_host(request.headers()) {
+        let text = "say localhost or an address of this machine\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
     }
+    if !is_subscriber && !is_trusted && !gate.may_monitor(&user) {
+        let text = format!("user \"{user}\" is no member of pg_monitor\n");
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    request.extensions_mut().insert(User(user));
+    next.run(request).await
 }
 
-/// The user who asks may see figures of everything; else what to answer.
-async fn user_of(gate: &Gate, peer: &Peer, headers: &HeaderMap) -> Result<(), Response> {
+/// Who asks, and what he had to show; else what to answer.
+async fn user_of(
+    gate: &Gate,
+    peer: &Peer,
+    headers: &HeaderMap,
+) -> Result<(String, Demand), Response> {
     let given = basic_credentials(headers);
     let certificate = peer
         .encryption
@@ -82,8 +105,10 @@ async fn user_of(gate: &Gate, peer: &Peer, headers: &HeaderMap) -> Result<(), Re
     let forbidden = |error: crate::error::Error| {
         (StatusCode::FORBIDDEN, format!("{}\n", error.primary())).into_response()
     };
-    match gate.demand(peer, &user).map_err(forbidden)? {
-        Demand::Trust => return Ok(()),
+    let demand = gate.demand(peer, &user).map_err(forbidden)?;
+    match demand {
+        Demand::Trust if user.is_empty() => return Ok((DATABASE_NAME.to_owned(), demand)),
+        Demand::Trust => return Ok((user, demand)),
         Demand::Certificate => {}
         Demand::Password => {
             let Some((user, password)) = given else {
@@ -94,13 +119,7 @@ async fn user_of(gate: &Gate, peer: &Peer, headers: &HeaderMap) -> Result<(), Re
     }
     let allowed = gate.check_user(&user);
     allowed.map_err(forbidden)?;
-    match gate.may_monitor(&user) {
-        true => Ok(()),
-        false => {
-            let text = format!("user \"{user}\" is no member of pg_monitor\n");
-            Err((StatusCode::FORBIDDEN, text).into_response())
-        }
-    }
+    Ok((user, demand))
 }
 
 async fn check_password(

@@ -13,6 +13,7 @@
 mod connection;
 mod copy;
 mod copying;
+mod events;
 mod extended;
 mod failures;
 pub(crate) mod frontend;
@@ -151,6 +152,7 @@ pub async fn serve(database: Database, options: ServerOptions) -> Result<Running
             let listener = bind(address).await?;
             let bound = local_address(&listener)?;
             let router = http::router(Arc::new(database), stopped.clone());
+            let router = router.merge(events::router(gate.clone(), stopped.clone()));
             let router = http::behind(gate.clone(), router);
             tasks.spawn(http::run(listener, tls.clone(), router, stopped.clone()));
             Some(bound)
@@ -158,7 +160,8 @@ pub async fn serve(database: Database, options: ServerOptions) -> Result<Running
         None => None,
     };
     if let Some(tls) = &tls {
-        tasks.spawn(follow_files(tls.clone(), stopped.clone()));
+        let asked = gate.database.backends().reloads();
+        tasks.spawn(follow_files(tls.clone(), asked, stopped.clone()));
     }
     tasks.spawn(accept_loop(listener, gate, stopped));
     Ok(RunningServer {
@@ -185,15 +188,21 @@ fn check_listen(database: &Database, address: SocketAddr) -> Result<()> {
     ))
 }
 
-/// Takes over certificates that were exchanged.
-async fn follow_files(tls: Arc<Tls>, mut stopped: watch::Receiver<bool>) {
+/// Takes over certificates that were exchanged, by itself or when `pg_reload_conf` asks for it.
+async fn follow_files(
+    tls: Arc<Tls>,
+    mut asked: watch::Receiver<u64>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut ticks = tokio::time::interval(TLS_FILES_EVERY);
     loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
+        let is_asked = tokio::select! {
+            _ = ticks.tick() => false,
+            // The registry of sessions lives as long as the database.
+            changed = asked.changed() => changed.is_ok(),
             () = told_to_stop(&mut stopped) => return,
-        }
-        if tls.has_changed() {
+        };
+        if is_asked || tls.has_changed() {
             tell_reload(tls.reload());
         }
     }

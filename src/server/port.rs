@@ -32,6 +32,8 @@ pub(super) trait SessionPort: Send {
     ) -> impl Future<Output = Result<StatementResult>> + Send;
     fn announce(&mut self, text: &str);
     fn definitions_version(&self) -> u64;
+    fn know_prepared(&mut self, name: &str, statement: &Statement);
+    fn forget_prepared(&mut self, name: Option<&str>);
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef>;
     fn close_portal(&mut self, cursor: &str);
     fn begin_implicit(&mut self);
@@ -73,6 +75,14 @@ impl SessionPort for Session {
 
     fn definitions_version(&self) -> u64 {
         Session::definitions_version(self)
+    }
+
+    fn know_prepared(&mut self, name: &str, statement: &Statement) {
+        Session::know_prepared(self, name, statement);
+    }
+
+    fn forget_prepared(&mut self, name: Option<&str>) {
+        Session::forget_prepared(self, name);
     }
 
     fn cursor_columns(&mut self, name: &str) -> Option<SchemaRef> {

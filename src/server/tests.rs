@@ -79,6 +79,10 @@ impl SessionPort for Script {
 
     fn rows_were_read(&mut self) {}
 
+    fn know_prepared(&mut self, _name: &str, _statement: &Statement) {}
+
+    fn forget_prepared(&mut self, _name: Option<&str>) {}
+
     fn definitions_version(&self) -> u64 {
         0
     }

@@ -11,7 +11,7 @@ use datafusion::catalog::{
 use datafusion::prelude::SessionContext;
 
 use super::access::identity::Identity;
-use super::relations::PublicSchema;
+use super::relations::{Place, SessionSchema};
 use super::rows::SharedRows;
 use super::scope::StatementScope;
 use super::settings::Settings;
@@ -22,9 +22,10 @@ use crate::catalog::pg_catalog::backends::Backend;
 use crate::catalog::pg_catalog::notifications::Outbox;
 use crate::catalog::pg_catalog::{self, ObjectModel, Parameter, Parameters, SessionFacts};
 use crate::catalog::system_tables;
+use crate::catalog::temporary::{TEMPORARY_SCHEMA, TEMPORARY_SCHEMA_SHOWN};
 use crate::database::DatabaseParts;
 use crate::error::Result;
-use crate::sql::context::{CATALOG, ContextOptions, SCHEMA, new_session_context};
+use crate::sql::context::{CATALOG, ContextOptions, SCHEMA, SEARCH_PATH, new_session_context};
 
 /// A context over the relations of a database, without what only a client needs.
 pub(super) fn bare_context(
@@ -32,11 +33,21 @@ pub(super) fn bare_context(
     scope: &Arc<StatementScope>,
     rows: &SharedRows,
 ) -> SessionContext {
-    let public = Arc::new(PublicSchema::new(parts, scope.clone(), rows.clone()));
     let catalog = MemoryCatalogProvider::new();
-    catalog
-        .register_schema(SCHEMA, public.clone())
-        .expect("a catalog in memory takes any schema");
+    let schemas = [
+        (SCHEMA, Place::Public),
+        (TEMPORARY_SCHEMA, Place::Temporary),
+        (TEMPORARY_SCHEMA_SHOWN, Place::Temporary),
+        (SEARCH_PATH, Place::SearchPath),
+    ];
+    let schemas = schemas.map(|(name, place)| {
+        let schema = SessionSchema::new(place, parts, scope.clone(), rows.clone());
+        let schema = Arc::new(schema);
+        catalog
+            .register_schema(name, schema.clone())
+            .expect("a catalog in memory takes any schema");
+        schema
+    });
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     let context = new_session_context(ContextOptions {
@@ -57,7 +68,16 @@ pub(super) fn bare_context(
         .write()
         .config_mut()
         .set_extension(scope.clone());
-    public.attach(context.state_weak_ref());
+    context
+        .state_ref()
+        .write()
+        .config_mut()
+        .options_mut()
+        .catalog
+        .default_schema = SEARCH_PATH.to_owned();
+    for schema in schemas {
+        schema.attach(context.state_weak_ref());
+    }
     context
 }
 

@@ -22,8 +22,8 @@ impl Session {
         }
         let (schema, rows) = match &copy.target {
             CopyTarget::Relation(name, columns) => {
-                self.copied_relation(name)?;
-                let query = planning::parse_query(&selection(name, columns))?;
+                let object = self.copied_relation(name)?;
+                let query = planning::parse_query(&selection(&object, columns))?;
                 self.start_query(&query, &[]).await?
             }
             CopyTarget::Query(statement) => match statement.as_ref() {
@@ -65,11 +65,12 @@ impl Session {
     }
 }
 
-fn selection(name: &str, columns: &[String]) -> String {
+fn selection(object: &CatalogObject, columns: &[String]) -> String {
     let quoted = |n: &String| format!("\"{}\"", n.replace('"', "\"\""));
     let list = match columns.is_empty() {
         true => "*".to_owned(),
         false => columns.iter().map(quoted).collect::<Vec<_>>().join(", "),
     };
-    format!("SELECT {list} FROM {}", quoted(&name.to_owned()))
+    let schema = object.schema_name();
+    format!("SELECT {list} FROM {schema}.{}", quoted(&object.name))
 }

@@ -4,7 +4,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 
 use super::dml::has_changes;
 use super::parameters::describe_query;
-use super::{Session, StatementDescription, planning, recovery, rowset, show, subscribe};
+use super::{Session, StatementDescription, explain, planning, recovery, rowset, show, subscribe};
 use crate::error::Result;
 use crate::sql::statement::{CopyTarget, Statement};
 use crate::types::SqlType;
@@ -70,7 +70,7 @@ impl Session {
                 Some(subscribe::subscription_schema(&relation.schema()))
             }
             Statement::Recovery(statement) => Some(recovery::schema_of(statement)),
-            Statement::Explain(_) => Some(rowset::text_schema(&["QUERY PLAN"])),
+            Statement::Explain(explained) => Some(explain::columns(explained)?),
             Statement::ExplainReplace(_) => Some(rowset::text_schema(&show::REPLACE_COLUMNS)),
             Statement::ExplainMaterializedView { analyze, .. } => {
                 Some(rowset::text_schema(&show::explain_columns(*analyze)))

@@ -5,12 +5,12 @@ use super::rowset::{done, text_rows};
 use super::{Parameter, Session, StatementResult};
 use crate::catalog::pg_catalog::notifications::ChannelAction;
 use crate::error::{Error, Result};
-use crate::sql::statement::{ObjectKind, Statement};
+use crate::sql::statement::{Discarded, ObjectKind, Statement};
 
 impl Session {
     /// The names of this statement: its transaction's definitions, a fresh reading context.
     pub(super) fn enter_scope(&mut self) {
-        let newest = self.parts.catalog.snapshot();
+        let newest = self.newest_definitions();
         let snapshot = match &mut self.work {
             Some(work) => {
                 work.catalog.refresh(newest);
@@ -29,6 +29,9 @@ impl Session {
         statement: &Statement,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
+        self.enter_scope();
+        let settled = self.settle_names(statement);
+        let statement = settled.as_ref().unwrap_or(statement);
         // Boxed, as what plans and runs queries is.
         let result = Box::pin(self.dispatch_unheard(statement, parameters)).await;
         self.record_statement(statement, result.as_ref().err());
@@ -40,9 +43,13 @@ impl Session {
         statement: &Statement,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        self.enter_scope();
         if let Some(what) = writes(statement) {
-            self.check_writable(&what)?;
+            self.check_writable(&what).or_else(|refused| {
+                match self.changes_temporary(statement) {
+                    true => Ok(()),
+                    false => Err(refused),
+                }
+            })?;
         }
         self.authorize(statement)?;
         // Boxed: what plans and runs queries is large, and all of it would be in one frame.
@@ -183,7 +190,8 @@ impl Session {
             Statement::Fetch { name, direction } => self.fetch(name, *direction).await,
             Statement::Move { name, direction } => self.move_cursor(name, *direction).await,
             Statement::CloseCursor(name) => self.close_cursor(name.as_deref()),
-            Statement::Discard => self.discard(),
+            Statement::Discard(Discarded::All) => self.discard(),
+            Statement::Discard(Discarded::Temporary) => self.discard_temporary(),
             Statement::SetTransaction { modes, is_session } => {
                 self.set_transaction(*modes, *is_session)
             }
@@ -225,12 +233,19 @@ impl Session {
                 "DISCARD ALL cannot run inside a transaction block",
             ));
         }
-        self.forget_everything();
+        self.forget_settings();
+        self.discard_temporary()?;
         Ok(done("DISCARD ALL"))
     }
 
-    /// Back to a new session: parameters, prepared statements, cursors, notices.
+    /// Back to a new session, outside any transaction.
     pub(crate) fn forget_everything(&mut self) {
+        self.forget_settings();
+        self.forget_temporary();
+    }
+
+    /// Parameters, prepared statements, cursors, notices.
+    fn forget_settings(&mut self) {
         self.settings.reset_all();
         self.prepared.clear();
         self.cursors.get_mut().clear();

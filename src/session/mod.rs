@@ -16,6 +16,7 @@ mod ddl;
 mod describe;
 pub mod dml;
 mod execute;
+mod explain;
 mod functions;
 mod letters;
 mod lookup;
@@ -36,6 +37,7 @@ pub mod settings;
 mod show;
 mod siblings;
 mod subscribe;
+mod temporary;
 #[cfg(test)]
 mod tests;
 pub(crate) mod threads;
@@ -60,6 +62,7 @@ use self::block::{Block, End};
 use self::cursors::Cursor;
 use self::scope::StatementScope;
 use self::settings::Settings;
+use self::temporary::Temporary;
 use self::work::Work;
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::pg_catalog::backends::Backend;
@@ -173,9 +176,11 @@ pub struct Session {
     /// The open transaction's changes; `None` between transactions.
     work: Option<Work>,
     rows: rows::SharedRows,
+    temporary: Temporary,
     /// What the open transaction says to listeners.
     outbox: Outbox,
     prepared: BTreeMap<String, Arc<Statement>>,
+    prepared_by_protocol: BTreeMap<String, Arc<Statement>>,
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
     notices: Vec<Notice>,
@@ -209,6 +214,7 @@ impl Session {
         let context = context::client_context(
             &parts, &scope, &rows, &settings, &backend, &identity, &outbox,
         );
+        let temporary = Temporary::new(&parts.runtime.memory_pool);
         let mut session = Self {
             parts,
             identity,
@@ -220,8 +226,10 @@ impl Session {
             block: Block::new(),
             work: None,
             rows,
+            temporary,
             outbox,
             prepared: BTreeMap::new(),
+            prepared_by_protocol: BTreeMap::new(),
             cursors: Mutex::default(),
             notices: Vec::new(),
             announced: String::new(),
@@ -415,7 +423,7 @@ impl Session {
 
     /// Grows with every definition that is committed; what was planned before may be of another form.
     pub fn definitions_version(&self) -> u64 {
-        self.parts.catalog.snapshot().version()
+        self.parts.catalog.snapshot().version() + self.temporary.version()
     }
 
     /// Value of a parameter, such as `statement_timeout` or `TimeZone`.

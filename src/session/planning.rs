@@ -31,6 +31,7 @@ pub(super) fn query_statement(query: &ast::Query) -> ast::Statement {
 /// PostgreSQL's words in DataFusion's.
 pub(super) fn rewritten(mut statement: ast::Statement) -> Result<ast::Statement> {
     crate::catalog::pg_catalog::without_unreachable(&mut statement);
+    crate::catalog::pg_catalog::with_exact_information(&mut statement);
     match statement {
         ast::Statement::Query(query) => {
             let query = crate::sql::rewrite::rewrite_query(*query)?;

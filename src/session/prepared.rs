@@ -1,4 +1,4 @@
-//! `PREPARE`, `EXECUTE`, `DEALLOCATE`.
+//! `PREPARE`, `EXECUTE`, `DEALLOCATE`. Statements that the protocol prepared have names in SQL too.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 
 use super::parameters::cast_values;
 use super::rowset::done;
-use super::{Session, StatementResult, planning, query};
+use super::{Parameter, Session, StatementResult, planning, query};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::Statement;
 
@@ -26,7 +26,9 @@ impl Session {
     }
 
     pub(super) fn prepared_statement(&self, name: &str) -> Result<Arc<Statement>> {
-        self.prepared.get(name).cloned().ok_or_else(|| {
+        let found = self.prepared.get(name);
+        let found = found.or_else(|| self.prepared_by_protocol.get(name));
+        found.cloned().ok_or_else(|| {
             Error::new(
                 sqlstate::INVALID_STATEMENT_NAME,
                 format!("prepared statement \"{name}\" does not exist"),
@@ -40,7 +42,49 @@ impl Session {
         arguments: &[ast::Expr],
     ) -> Result<StatementResult> {
         let statement = self.prepared_statement(name)?;
-        let description = self.describe_statement(&statement, &[]).await?;
+        let values = self.arguments(name, &statement, arguments).await?;
+        self.dispatch(&statement, &values).await
+    }
+
+    /// The query that an EXECUTE in EXPLAIN means, and its parameters.
+    pub(super) async fn explained_execute(
+        &mut self,
+        name: &str,
+        arguments: &[ast::Expr],
+    ) -> Result<(ast::Statement, Vec<Parameter>)> {
+        let statement = self.prepared_statement(name)?;
+        let Statement::Query(query) = statement.as_ref() else {
+            return Err(Error::unsupported("EXPLAIN takes a query"));
+        };
+        let query = planning::query_statement(query);
+        let values = self.arguments(name, &statement, arguments).await?;
+        Ok((query, values))
+    }
+
+    /// The protocol prepared a statement under a name.
+    pub fn know_prepared(&mut self, name: &str, statement: &Statement) {
+        let statement = Arc::new(statement.clone());
+        self.prepared_by_protocol.insert(name.to_owned(), statement);
+    }
+
+    /// The protocol let go of a statement, or of all.
+    pub fn forget_prepared(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => {
+                self.prepared_by_protocol.remove(name);
+            }
+            None => self.prepared_by_protocol.clear(),
+        }
+    }
+
+    /// Arguments of EXECUTE as the statement's parameters.
+    async fn arguments(
+        &mut self,
+        name: &str,
+        statement: &Statement,
+        arguments: &[ast::Expr],
+    ) -> Result<Vec<Parameter>> {
+        let description = self.describe_statement(statement, &[]).await?;
         let wanted = description.parameters.len();
         if wanted != arguments.len() {
             return Err(Error::new(
@@ -53,8 +97,7 @@ impl Session {
             )));
         }
         let values = self.evaluate(arguments).await?;
-        let values = cast_values(&values, &description.parameters)?;
-        self.dispatch(&statement, &values).await
+        cast_values(&values, &description.parameters)
     }
 
     /// The values of expressions that read no relation.

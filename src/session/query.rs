@@ -7,14 +7,13 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::displayable;
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::dml::has_changes;
 use super::parameters::{Parameter, plan_with_values};
-use super::{Session, StatementResult, origins, planning, rowset, threads};
+use super::{Session, StatementResult, origins, planning, threads};
 use crate::catalog::definition::TIME_ZONE;
 use crate::error::{Error, Result};
 use crate::sql::local_times::in_time_zone;
@@ -123,41 +122,5 @@ impl Session {
             tag: "SELECT".to_owned(),
             tag_has_count: true,
         })
-    }
-
-    /// `EXPLAIN [ANALYZE]` of a query: one text column, as PostgreSQL has it.
-    pub(super) async fn explain(
-        &self,
-        statement: &ast::Statement,
-        parameters: &[Parameter],
-    ) -> Result<StatementResult> {
-        let ast::Statement::Explain {
-            analyze, statement, ..
-        } = statement
-        else {
-            return Err(Error::internal("EXPLAIN without a statement to explain"));
-        };
-        if !matches!(statement.as_ref(), ast::Statement::Query(_)) {
-            return Err(Error::unsupported("EXPLAIN takes a query"));
-        }
-        let state = self.planning_state();
-        let plan = plan_with_values(&state, statement.as_ref().clone(), parameters).await?;
-        let physical = threads::physical_plan(&state, &plan).await?;
-        let text = if *analyze {
-            let rows = threads::start_plan(&state, physical.clone())?;
-            rows.try_for_each(|_| async { Ok(()) }).await?;
-            datafusion::physical_plan::display::DisplayableExecutionPlan::with_metrics(
-                physical.as_ref(),
-            )
-            .indent(false)
-            .to_string()
-        } else {
-            displayable(physical.as_ref()).indent(false).to_string()
-        };
-        Ok(rowset::text_rows(
-            &["QUERY PLAN"],
-            text.lines().map(|line| vec![Some(line.to_owned())]),
-            "EXPLAIN",
-        ))
     }
 }

@@ -1,5 +1,6 @@
-//! The schema `public` as DataFusion's planner sees it: relations of the catalog, then the system
-//! tables, then `pg_catalog`, as PostgreSQL's search path would find them.
+//! The schemas of relations as DataFusion's planner sees them: `public`, the session's temporary
+//! tables, and what a name without a schema means. That is as PostgreSQL's search path would find it:
+//! temporary tables, then relations of the catalog, the system tables, `pg_catalog`.
 //!
 //! A materialized view is read at the statement's batch, a stream as far as it goes now, a table
 //! at the newest commit and the transaction's own changes, a view is its planned query.
@@ -34,24 +35,42 @@ use crate::dataflow::view_storage::KeyOrder;
 use crate::engine::{Engine, ReadContext};
 use crate::error::{Error, ErrorKind, sqlstate};
 
-/// The schema `public` of one session. Weak in the database: the engine keeps plans that came from
+/// Where names are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// the schema `public`
+    Public,
+    /// the schema `pg_temp`
+    Temporary,
+    /// where names without a schema are looked for
+    SearchPath,
+}
+
+/// A schema of one session. Weak in the database: the engine keeps plans that came from
 /// here, and must not keep itself alive by them.
-pub(super) struct PublicSchema {
+pub(super) struct SessionSchema {
+    place: Place,
     parts: Weak<DatabaseParts>,
     scope: Arc<StatementScope>,
     rows: SharedRows,
     state: OnceLock<Weak<RwLock<SessionState>>>,
 }
 
-impl std::fmt::Debug for PublicSchema {
+impl std::fmt::Debug for SessionSchema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PublicSchema").finish_non_exhaustive()
+        f.debug_struct("SessionSchema").finish_non_exhaustive()
     }
 }
 
-impl PublicSchema {
-    pub fn new(parts: &Arc<DatabaseParts>, scope: Arc<StatementScope>, rows: SharedRows) -> Self {
+impl SessionSchema {
+    pub fn new(
+        place: Place,
+        parts: &Arc<DatabaseParts>,
+        scope: Arc<StatementScope>,
+        rows: SharedRows,
+    ) -> Self {
         Self {
+            place,
             parts: Arc::downgrade(parts),
             scope,
             rows,
@@ -73,6 +92,16 @@ impl PublicSchema {
             .and_then(Weak::upgrade)
             .map(|state| state.read().clone())
             .ok_or_else(closed)
+    }
+
+    /// The definition that a name means here.
+    fn object(&self, name: &str) -> Option<Arc<CatalogObject>> {
+        let catalog = self.scope.catalog();
+        match self.place {
+            Place::Temporary => catalog.temporary().get(name).cloned(),
+            Place::SearchPath if !versions::is_stored() => self.scope.find(name),
+            Place::SearchPath | Place::Public => catalog.permanent(name).cloned(),
+        }
     }
 
     async fn relation(&self, object: &Arc<CatalogObject>) -> PlanResult<Arc<dyn TableProvider>> {
@@ -171,11 +200,15 @@ impl PublicSchema {
 }
 
 #[async_trait]
-impl SchemaProvider for PublicSchema {
+impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
         let catalog = self.scope.catalog();
-        catalog
-            .objects()
+        let wanted: Vec<_> = match self.place {
+            Place::Temporary => catalog.temporary().values().collect(),
+            Place::Public | Place::SearchPath => catalog.objects().collect(),
+        };
+        wanted
+            .into_iter()
             .filter(|o| !matches!(o.definition, Definition::Sink(_) | Definition::Index(_)))
             .map(|o| o.name.clone())
             .collect()
@@ -183,13 +216,18 @@ impl SchemaProvider for PublicSchema {
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
         let catalog = self.scope.catalog();
-        if let Some(object) = catalog.object(name) {
-            let relation = self.relation(object).await?;
+        if let Some(object) = self.object(name) {
+            let relation = self.relation(&object).await?;
             // A pipeline reads for its views, whose creation was checked.
-            return Ok(Some(match versions::is_binding() {
-                true => relation,
-                false => guarded(catalog.access(), &self.scope.subject(), object, relation),
-            }));
+            return Ok(Some(
+                match versions::is_binding() || object.is_temporary() {
+                    true => relation,
+                    false => guarded(catalog.access(), &self.scope.subject(), &object, relation),
+                },
+            ));
+        }
+        if self.place == Place::Temporary {
+            return Ok(None);
         }
         let facts = alive(&self.parts)?.system_facts(self.scope.subject());
         if let Some(table) = system_tables::provider(name, &facts) {
@@ -199,7 +237,8 @@ impl SchemaProvider for PublicSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.scope.catalog().object(name).is_some() || system_tables::schema_of(name).is_some()
+        self.object(name).is_some()
+            || self.place != Place::Temporary && system_tables::schema_of(name).is_some()
     }
 }
 

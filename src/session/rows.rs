@@ -10,12 +10,13 @@ use datafusion::catalog::TableProvider;
 use parking_lot::Mutex;
 
 use super::dml::relation::TableRelation;
-use super::dml::transaction::{Transaction, TransactionMark};
+use super::dml::transaction::{Overlays, Transaction, TransactionMark};
 use crate::catalog::definition::CatalogObject;
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result, sqlstate};
 use crate::log::tables::TableStore;
 use crate::log::tables::layout::TableLayout;
+use crate::log::tables::overlay::Overlay;
 use crate::log::tables::view::TablesView;
 
 /// A transaction's changes to rows, shared by a session and its schema provider.
@@ -26,10 +27,21 @@ pub(super) struct SharedRows {
 
 #[derive(Default)]
 struct State {
+    /// The rows of the session's temporary tables as the last transaction left them.
+    temporary: Arc<Overlays>,
     /// Absent until the first change, and while a statement works with it.
     transaction: Option<Transaction>,
     /// What the running statement sees.
     view: Option<TablesView>,
+}
+
+/// What a transaction leaves behind.
+#[derive(Default)]
+pub(super) struct Left {
+    /// what must become durable; `None`: nothing
+    pub changes: Option<RowTransaction>,
+    /// the rows of temporary tables; `None`: as they were
+    pub temporary: Option<Arc<Overlays>>,
 }
 
 /// A place to go back to; without a transaction at that time, its beginning.
@@ -75,7 +87,7 @@ impl SharedRows {
                 transaction.begin_statement()?;
                 transaction.view().clone()
             }
-            None => Transaction::begin(store)?.view().clone(),
+            None => state.begin(store)?.view().clone(),
         };
         state.view = Some(view.clone());
         Ok(view)
@@ -90,7 +102,7 @@ impl SharedRows {
                 transaction.begin_statement()?;
                 transaction
             }
-            None => Transaction::begin(store)?,
+            None => state.begin(store)?,
         };
         state.view = Some(transaction.view().clone());
         Ok(transaction)
@@ -133,19 +145,52 @@ impl SharedRows {
         }
     }
 
-    /// Forgets everything.
+    /// Forgets the transaction.
     pub fn discard(&self) {
-        *self.state.lock() = State::default();
+        let mut state = self.state.lock();
+        state.transaction = None;
+        state.view = None;
     }
 
-    /// Takes the changes to commit them; `None`: there are none.
-    pub fn take(&self) -> Option<RowTransaction> {
-        let state = std::mem::take(&mut *self.state.lock());
-        state
-            .transaction
-            .filter(|transaction| !transaction.is_empty())
-            .map(RowTransaction)
+    /// Ends the transaction: what is to be committed of it, and what is to be kept if that works.
+    pub fn take(&self) -> Left {
+        let mut state = self.state.lock();
+        state.view = None;
+        let Some(mut transaction) = state.transaction.take() else {
+            return Left::default();
+        };
+        let temporary = transaction.take_temporary();
+        Left {
+            temporary: Some(settled(temporary, &state.temporary)),
+            changes: (!transaction.is_empty()).then_some(RowTransaction(transaction)),
+        }
     }
+
+    /// From now on temporary tables have these rows.
+    pub fn keep_temporary(&self, rows: Arc<Overlays>) {
+        self.state.lock().temporary = rows;
+    }
+
+    /// The rows of temporary tables between two transactions.
+    pub fn temporary(&self) -> Arc<Overlays> {
+        Arc::clone(&self.state.lock().temporary)
+    }
+}
+
+impl State {
+    fn begin(&self, store: &Arc<TableStore>) -> Result<Transaction> {
+        Transaction::begin_over(store, Arc::clone(&self.temporary))
+    }
+}
+
+/// Rows of temporary tables at a transaction's end; `before` is what it began with.
+fn settled(rows: Arc<Overlays>, before: &Arc<Overlays>) -> Arc<Overlays> {
+    if Arc::ptr_eq(&rows, before) {
+        return rows;
+    }
+    let settled = |(oid, overlay): (u32, Overlay)| (oid, overlay.settled(before.get(&oid)));
+    let rows = Arc::unwrap_or_clone(rows).into_iter().map(settled);
+    Arc::new(rows.filter(|(_, overlay)| !overlay.is_empty()).collect())
 }
 
 impl RowTransaction {

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::catalog::access::Subject;
+use crate::catalog::definition::CatalogObject;
 use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::temporary::TemporaryTables;
 use crate::engine::{Engine, ReadContext};
 
 /// Shared by a session and its schema provider.
@@ -21,6 +23,10 @@ pub(super) struct StatementScope {
 struct State {
     catalog: Arc<CatalogSnapshot>,
     reads: Option<ReadContext>,
+    /// The statement names what is permanent.
+    leaves_out_temporary: bool,
+    /// A temporary table that names without a schema do not mean yet.
+    unseen: Option<u32>,
     /// As whom its statements run; the database itself where no client speaks.
     subject: Arc<Subject>,
 }
@@ -37,6 +43,8 @@ impl StatementScope {
             state: Mutex::new(State {
                 catalog,
                 reads: None,
+                leaves_out_temporary: false,
+                unseen: None,
                 subject: Arc::new(Subject::system()),
             }),
         })
@@ -47,11 +55,38 @@ impl StatementScope {
         let mut state = self.state.lock();
         state.catalog = catalog;
         state.reads = None;
+        state.leaves_out_temporary = false;
+        state.unseen = None;
+    }
+
+    /// In the rest of the statement, names mean permanent relations.
+    pub fn leave_out_temporary(&self) {
+        let mut state = self.state.lock();
+        state.leaves_out_temporary = true;
+        state.catalog = without_temporary(&state.catalog);
+    }
+
+    /// In the rest of the statement, names without a schema do not mean this table, which it creates:
+    /// `CREATE TEMP TABLE t AS SELECT … FROM t`.
+    pub fn leave_out(&self, oid: u32) {
+        self.state.lock().unseen = Some(oid);
+    }
+
+    /// The relation that a name without a schema means.
+    pub fn find(&self, name: &str) -> Option<Arc<CatalogObject>> {
+        let state = self.state.lock();
+        let temporary = state.catalog.temporary().get(name);
+        let seen = temporary.filter(|object| Some(object.oid) != state.unseen);
+        seen.or_else(|| state.catalog.permanent(name)).cloned()
     }
 
     /// The statement changed the definitions that it sees.
     pub fn set_catalog(&self, catalog: Arc<CatalogSnapshot>) {
-        self.state.lock().catalog = catalog;
+        let mut state = self.state.lock();
+        state.catalog = match state.leaves_out_temporary {
+            true => without_temporary(&catalog),
+            false => catalog,
+        };
     }
 
     /// From now on statements run as this subject.
@@ -74,5 +109,12 @@ impl StatementScope {
             .reads
             .get_or_insert_with(|| engine.read_context())
             .clone()
+    }
+}
+
+fn without_temporary(catalog: &Arc<CatalogSnapshot>) -> Arc<CatalogSnapshot> {
+    match catalog.temporary().is_empty() {
+        true => Arc::clone(catalog),
+        false => Arc::new(catalog.with_temporary(TemporaryTables::new())),
     }
 }

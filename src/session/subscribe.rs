@@ -18,6 +18,7 @@ use datafusion::arrow::row::{Row, RowConverter, Rows, SortField};
 use futures::{StreamExt, stream};
 
 use super::query::RowStream;
+use super::temporary::refuse_temporary;
 use super::{Session, StatementResult, query};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
@@ -54,6 +55,7 @@ impl Session {
                     Definition::Stream(_) | Definition::Table(_)
                 ) =>
             {
+                refuse_temporary(object, "subscribe to")?;
                 self.subscribe_to_source(object, subscribe).await?
             }
             found => {

@@ -20,6 +20,7 @@ use super::relations::Relation;
 use crate::catalog::definition::{CatalogObject, KeptNames};
 use crate::catalog::function::FunctionDefinition;
 use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::temporary::is_temporary;
 use crate::engine::versioned_name;
 use crate::error::Result;
 
@@ -121,6 +122,25 @@ pub(super) fn in_scan_names(plan: LogicalPlan) -> Result<LogicalPlan> {
         Ok(Transformed::new(renamed, true, TreeNodeRecursion::Continue))
     })?;
     Ok(plan.data)
+}
+
+/// A plan reads temporary tables.
+pub(super) fn reads_temporary(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan {
+            let provider = source_as_provider(&scan.source)?;
+            let shown = shown_by(provider.as_ref());
+            found |= shown.is_some_and(|(oid, _)| is_temporary(oid));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+/// What is planned now is the query of a view, which knows nothing of who reads it.
+pub(super) fn is_stored() -> bool {
+    present_meaning().versions.is_some()
 }
 
 /// The version of the relation `oid` that a provider shows; `None` if it shows another one.

@@ -44,6 +44,8 @@ pub(super) enum Action {
     Drop(Arc<CatalogObject>),
     /// columns, watermark or expectations of a stream or table, as they are now
     AlterRelation(Arc<CatalogObject>),
+    /// a table whose rows have moved to another one of its name
+    Rekey(Arc<CatalogObject>, Arc<CatalogObject>),
     /// whole options of a view, sink, stream or pipeline
     AlterOptions(ObjectKind, String, Options),
     /// a pipeline whose views and sinks are another one's now
@@ -68,8 +70,9 @@ impl Session {
     pub(super) fn begin_work(&mut self) {
         self.rows_were_read();
         self.settings.mark();
+        let seen = self.newest_definitions();
         self.work = Some(Work {
-            catalog: self.parts.catalog.begin(),
+            catalog: CatalogTransaction::new(seen),
             actions: Vec::new(),
             marks: Vec::new(),
         });
@@ -85,6 +88,7 @@ impl Session {
     /// Stages a change of a definition, and what the engine must do after the commit.
     pub(super) fn stage(&mut self, change: CatalogChange, action: Option<Action>) -> Result<()> {
         let created = self.created_by(&change);
+        let action = action.filter(|_| !change.is_temporary());
         let work = self.work()?;
         work.catalog.stage(change)?;
         work.actions.extend(action);
@@ -100,6 +104,7 @@ impl Session {
     fn created_by(&self, change: &CatalogChange) -> Option<ObjectKey> {
         let catalog = self.definitions();
         match change {
+            CatalogChange::Create(object) if object.is_temporary() => None,
             CatalogChange::Create(object) => Some(ObjectKey::Relation(object.oid)),
             CatalogChange::CreateSecret(name, _) => Some(ObjectKey::Secret(name.clone())),
             CatalogChange::PutPipeline(name, _) if catalog.pipeline(name).is_none() => {
@@ -158,34 +163,32 @@ impl Session {
 
     /// Applies everything, as one; with an error, nothing.
     pub(super) async fn commit_work(&mut self) -> Result<()> {
-        let rows = self.rows.take();
+        let left = self.rows.take();
         let work = self.work.take();
         self.cursors.get_mut().retain(|_, cursor| cursor.is_held());
-        let Some(work) = work else {
+        let Some(mut work) = work else {
             return Err(Error::internal("no transaction is open"));
         };
-        if work.catalog.is_empty() && rows.is_none() {
-            self.release_transaction_locks();
-            self.settings.end_transaction(true);
-            self.tell_listeners();
-            return Ok(());
-        }
-        let parts = self.parts.clone();
-        // In a task of its own: a client that goes away must not leave half of it.
         let created = created_views(&work.actions);
-        let result = match tokio::spawn(commit(parts, work, rows)).await {
-            Ok(result) => result,
-            Err(failure) if failure.is_panic() => {
-                std::panic::resume_unwind(failure.into_panic());
+        let kept = self.kept_by_commit(&mut work.catalog, left.temporary);
+        let result = match kept {
+            Err(error) => Err(error),
+            Ok(kept) => {
+                let result = self.commit_for_all(work, left.changes).await;
+                if result.is_ok() {
+                    self.keep_temporary(kept);
+                }
+                result
             }
-            Err(_) => Err(Error::internal("the commit was interrupted")),
         };
         self.release_transaction_locks();
         self.settings.end_transaction(result.is_ok());
         match result.is_ok() {
             true => {
                 self.tell_listeners();
-                self.wait_for_first_batches(&created).await;
+                if !created.is_empty() {
+                    self.wait_for_first_batches(&created).await;
+                }
             }
             false => self.outbox.truncate(0),
         }
@@ -202,6 +205,22 @@ impl Session {
                 format!("materialized view \"{view}\" is still being filled"),
                 "SELECT * FROM streaming_queries; shows how far it is.".to_owned(),
             );
+        }
+    }
+
+    /// Commits what others see.
+    async fn commit_for_all(&self, work: Work, rows: Option<RowTransaction>) -> Result<()> {
+        if work.catalog.is_empty() && rows.is_none() {
+            return Ok(());
+        }
+        let parts = self.parts.clone();
+        // In a task of its own: a client that goes away must not leave half of it.
+        match tokio::spawn(commit(parts, work, rows)).await {
+            Ok(result) => result,
+            Err(failure) if failure.is_panic() => {
+                std::panic::resume_unwind(failure.into_panic());
+            }
+            Err(_) => Err(Error::internal("the commit was interrupted")),
         }
     }
 
@@ -339,7 +358,7 @@ fn check_relations(
 fn changing_tables(actions: &[Action]) -> impl Iterator<Item = (&Arc<CatalogObject>, usize)> {
     let changing = actions.iter().filter_map(|action| match action {
         Action::AlterRelation(object) => Some((object, object.version())),
-        Action::Drop(object) => Some((object, usize::MAX)),
+        Action::Drop(object) | Action::Rekey(object, _) => Some((object, usize::MAX)),
         _ => None,
     });
     changing.filter(|(object, _)| matches!(object.definition, Definition::Table(_)))
@@ -373,7 +392,7 @@ async fn commit_definitions(
             Action::AlterRelation(object) if matches!(object.definition, Definition::Table(_)) => {
                 altered.insert(object.oid, TableLayout::of(object)?);
             }
-            Action::Drop(object) => rows.forget(object.oid),
+            Action::Drop(object) | Action::Rekey(object, _) => rows.forget(object.oid),
             _ => {}
         }
     }
@@ -439,6 +458,10 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
         Action::Drop(object) => {
             parts.forget(object).await?;
             record(parts, "dropped", object);
+        }
+        Action::Rekey(old, new) => {
+            parts.forget(old).await?;
+            record(parts, "altered", new);
         }
         Action::AlterRelation(object) => {
             parts.engine().alter_relation(object).await?;

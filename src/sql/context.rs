@@ -60,6 +60,9 @@ pub const CATALOG: &str = "tidemill";
 /// Schema that every object is in.
 pub const SCHEMA: &str = "public";
 
+/// Where a session looks for names without a schema; no schema that a statement can name.
+pub const SEARCH_PATH: &str = "search path";
+
 /// Each sort sets memory aside for its merge before it begins, ten megabytes if nobody says less:
 /// under a small limit a few rows could not be sorted.
 const SORTS_AT_ONCE: usize = 32;

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan};
 
 use crate::catalog::definition::EmitMode;
+use crate::catalog::temporary::{TEMPORARY_SCHEMA, is_temporary_schema};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names;
 use crate::sql::source::{DIALECT, NESTING_DEPTH_MAX, Source, StatementTokens, VERSIONED_DIALECT};
@@ -227,20 +228,38 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An object's name. `public.` and `tidemill.public.` are dropped, `pg_catalog.` too, and
-    /// `information_schema.` is kept; other schemas and databases do not exist.
+    /// An object's name. `public.` and `tidemill.public.` are dropped, `pg_catalog.` too;
+    /// `information_schema.` and `pg_temp.` are kept; other schemas and databases do not exist.
     pub fn object_name(&mut self) -> Result<String> {
         let position = self.position();
+        let parts = self.name_parts()?;
+        unqualified(parts).map_err(|e| e.position(position))
+    }
+
+    /// The name of a relation that may be temporary: as [`Self::object_name`], but `public.` is kept
+    /// where it was said. The session settles which one it means.
+    pub fn target_name(&mut self) -> Result<String> {
+        let position = self.position();
+        let parts = self.name_parts()?;
+        target(parts).map_err(|e| e.position(position))
+    }
+
+    fn name_parts(&mut self) -> Result<Vec<String>> {
         let mut parts = vec![self.identifier()?];
         while self.accept_token(&Token::Period) {
             parts.push(self.label()?);
         }
-        unqualified(parts).map_err(|e| e.position(position))
+        Ok(parts)
     }
 
     /// Names separated by commas.
     pub fn object_names(&mut self) -> Result<Vec<String>> {
         self.comma_separated(Self::object_name)
+    }
+
+    /// As [`Self::object_names`], of [`Self::target_name`].
+    pub fn target_names(&mut self) -> Result<Vec<String>> {
+        self.comma_separated(Self::target_name)
     }
 
     /// `(a, b, …)`.
@@ -306,6 +325,16 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// A relation's name with `public` in front where that was said.
+pub(in crate::sql) fn target(parts: Vec<String>) -> Result<String> {
+    let schema = parts.len().checked_sub(2).map(|at| parts[at].clone());
+    let name = unqualified(parts)?;
+    match schema.as_deref() {
+        Some("public") => Ok(format!("public.{name}")),
+        _ => Ok(name),
+    }
+}
+
 /// Drops the qualifiers that name what every name is in anyway.
 fn unqualified(mut parts: Vec<String>) -> Result<String> {
     let name = parts.pop().unwrap_or_default();
@@ -320,6 +349,7 @@ fn unqualified(mut parts: Vec<String>) -> Result<String> {
     match schema.as_deref() {
         None | Some("public" | "pg_catalog") => Ok(name),
         Some("information_schema") => Ok(format!("information_schema.{name}")),
+        Some(schema) if is_temporary_schema(schema) => Ok(format!("{TEMPORARY_SCHEMA}.{name}")),
         Some(schema) => Err(Error::new(
             sqlstate::INVALID_SCHEMA_NAME,
             format!("schema \"{schema}\" does not exist"),

@@ -235,6 +235,7 @@ mod tests {
                         primary_key: t.primary_key,
                         options: t.options,
                         shape: Default::default(),
+                        on_commit: Default::default(),
                     }),
                 ),
                 Statement::CreateSink(k) => (

@@ -17,6 +17,7 @@ use crate::catalog::function::{
 
 use super::access::AccessStatement;
 use super::recovery::RecoveryStatement;
+use crate::catalog::temporary::OnCommit;
 use crate::error::{Error, Result, sqlstate};
 use crate::types::{SqlType, TextType};
 
@@ -267,8 +268,8 @@ pub enum Statement {
     },
     /// `CLOSE c | ALL` (`None`)
     CloseCursor(Option<String>),
-    /// `DISCARD ALL` and its parts
-    Discard,
+    /// `DISCARD ALL`, or a part that there is something of
+    Discard(Discarded),
     /// `LISTEN channel`
     Listen(String),
     /// `UNLISTEN channel | *` (`None`)
@@ -371,6 +372,8 @@ pub struct CreateIndex {
 /// One action of `ALTER STREAM|TABLE`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AlterAction {
+    /// `ADD [CONSTRAINT n] PRIMARY KEY (a, …)`
+    AddPrimaryKey(Vec<String>),
     /// `ADD [COLUMN] [IF NOT EXISTS] c type …`
     AddColumn {
         /// the column
@@ -494,12 +497,27 @@ pub struct CreateTable {
     pub if_not_exists: bool,
     /// columns
     pub columns: Vec<ColumnDefinition>,
+    /// names of the query's columns
+    pub column_names: Vec<String>,
     /// primary key
     pub primary_key: Vec<String>,
+    /// of a temporary table: what happens to its rows at a commit
+    pub temporary: Option<OnCommit>,
     /// options
     pub options: Options,
     /// `AS query`
     pub query: Option<Box<ast::Query>>,
+    /// the query's rows are put in: `WITH NO DATA` was not said
+    pub with_data: bool,
+}
+
+/// What `DISCARD` lets go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discarded {
+    /// all that the session has
+    All,
+    /// temporary tables
+    Temporary,
 }
 
 /// `CREATE MATERIALIZED VIEW`.

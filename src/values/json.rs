@@ -5,10 +5,43 @@
 //! its SQL text; NaN and infinity, which JSON lacks, are strings too.
 
 use bytes::{BufMut, BytesMut};
+use datafusion::arrow::array::RecordBatch;
 
-use super::OutputSettings;
 use super::column::Column;
+use super::{OutputSettings, WireType};
 use crate::error::Result;
+
+/// The rows of a batch as JSON objects, in the form of PostgreSQL's `to_json`.
+pub(crate) struct RowJson {
+    columns: Vec<(String, Column)>,
+}
+
+impl RowJson {
+    /// Prepares a batch.
+    pub fn new(batch: &RecordBatch) -> Result<Self> {
+        let schema = batch.schema();
+        let columns = schema.fields().iter().zip(batch.columns());
+        let columns = columns.map(|(field, array)| {
+            let column = Column::new(array, &WireType::of_field(field)?)?;
+            Ok((field.name().clone(), column))
+        });
+        Ok(Self {
+            columns: columns.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Appends a row.
+    pub fn write(&self, row: usize, settings: &OutputSettings, out: &mut BytesMut) -> Result<()> {
+        for (at, (name, column)) in self.columns.iter().enumerate() {
+            out.put_u8(if at == 0 { b'{' } else { b',' });
+            write_string(name.as_bytes(), out);
+            out.put_u8(b':');
+            write_json(column, row, settings, out)?;
+        }
+        out.put_u8(b'}');
+        Ok(())
+    }
+}
 
 /// Appends a value as JSON; NULL is `null`.
 pub(crate) fn write_json(

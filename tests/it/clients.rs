@@ -100,6 +100,16 @@ fn psycopg3_is_told_what_postgres_tells() {
 }
 
 #[test]
+fn temporary_tables_are_as_in_postgres() {
+    let python_is = tool("python/bin/python");
+    compare(
+        "temporary tables",
+        &python_is,
+        python("temporary_session.py"),
+    );
+}
+
+#[test]
 fn asyncpg_is_told_what_postgres_tells() {
     let python_is = tool("python/bin/python");
     compare("asyncpg", &python_is, python("asyncpg_session.py"));
@@ -150,8 +160,77 @@ fn pgx_is_told_what_postgres_tells() {
     compare("pgx", &program, || Command::new(&program));
 }
 
-/// A project with seeds, a view, a table, a materialized view with an index, tests and descriptions,
-/// built twice: dbt replaces what is there by renaming.
+#[test]
+fn tokio_postgres_and_sqlx_are_told_what_postgres_tells() {
+    let folder = folder().join("rust");
+    let target = tool("rust");
+    let built = Command::new("cargo")
+        .args(["build", "--locked", "--quiet"])
+        .env("CARGO_TARGET_DIR", &target)
+        .env_remove("RUSTFLAGS")
+        .current_dir(&folder)
+        .output();
+    match built {
+        Ok(built) if built.status.success() => {}
+        Ok(built) => eprintln!("{}", String::from_utf8_lossy(&built.stderr)),
+        Err(e) => eprintln!("cargo: {e}"),
+    }
+    let program = target.join("debug/session");
+    compare("tokio-postgres and sqlx", &program, || {
+        Command::new(&program)
+    });
+}
+
+/// What Grafana's query builder and Metabase's synchronisation ask of a database with materialized
+/// views: both find each relation, and each of its columns, once.
+#[test]
+fn grafana_and_metabase_see_every_relation_once() {
+    run(async {
+        let server = Server::start();
+        server
+            .execute(
+                "CREATE TABLE sales (id BIGINT PRIMARY KEY, amount BIGINT); CREATE VIEW v AS SELECT id FROM sales;
+                 CREATE MATERIALIZED VIEW mv AS SELECT count(*) AS n, sum(amount) AS total FROM sales",
+            )
+            .await;
+        let grafana_tables = "SELECT quote_ident(table_name) FROM information_schema.tables \
+             WHERE quote_ident(table_schema) NOT IN ('information_schema', 'pg_catalog') AND table_schema = 'public' ORDER BY 1";
+        let names = [["mv"], ["sales"], ["v"]];
+        assert_eq!(server.rows(grafana_tables).await, names);
+        let grafana_columns = "SELECT quote_ident(column_name), data_type FROM information_schema.columns \
+             WHERE quote_ident(table_name) = 'mv' ORDER BY 1";
+        assert_eq!(
+            server.rows(grafana_columns).await,
+            [["n", "bigint"], ["total", "bigint"]]
+        );
+        let metabase_tables = "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid \
+             WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'f', 'm') ORDER BY 1";
+        assert_eq!(server.rows(metabase_tables).await, names);
+        let metabase_fields = "SELECT c.table_name AS table, c.column_name AS name FROM information_schema.columns AS c WHERE c.table_schema = 'public' \
+             UNION ALL SELECT pc.relname, pa.attname FROM pg_catalog.pg_class AS pc \
+             JOIN pg_catalog.pg_namespace AS pn ON pn.oid = pc.relnamespace JOIN pg_catalog.pg_attribute AS pa ON pa.attrelid = pc.oid \
+             WHERE pc.relkind = 'm' AND pa.attnum >= 1 ORDER BY 1, 2";
+        assert_eq!(
+            server.rows(metabase_fields).await,
+            [
+                ["mv", "n"],
+                ["mv", "total"],
+                ["sales", "amount"],
+                ["sales", "id"],
+                ["v", "id"]
+            ]
+        );
+        let both = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' \
+             UNION ALL SELECT matviewname FROM pg_matviews WHERE schemaname = 'public' ORDER BY 1";
+        assert_eq!(server.rows(both).await, names);
+        let without_alias = "SELECT tables.table_name FROM information_schema.tables JOIN pg_class ON relname = tables.table_name \
+             WHERE tables.table_schema = 'public' ORDER BY 1";
+        assert_eq!(server.rows(without_alias).await, [["sales"], ["v"]]);
+    });
+}
+
+/// A project with seeds, a view, tables, a materialized view with an index, tests and descriptions,
+/// built twice: dbt replaces what is there by renaming, and brings increments by temporary tables.
 #[test]
 fn dbt_builds_its_project_twice() {
     let dbt = tool("python/bin/dbt");
@@ -187,6 +266,23 @@ fn dbt_builds_its_project_twice() {
             .rows("SELECT name, orders FROM as_materialized_view ORDER BY name")
             .await;
         assert_eq!(rows, [["Ada", "2"], ["Bob", "1"], ["C, D", "1"]]);
+        // What the second run added of an increment, and what it put in the place of older rows.
+        let rows = server
+            .rows("SELECT id, amount, run FROM as_incremental ORDER BY id")
+            .await;
+        assert_eq!(
+            rows,
+            [
+                ["1", "10.5", "first"],
+                ["2", "5", "first"],
+                ["3", "7.25", "later"],
+                ["4", "NULL", "later"]
+            ]
+        );
+        let rows = server
+            .rows("SELECT run, count(*) FROM as_appended GROUP BY run ORDER BY run")
+            .await;
+        assert_eq!(rows, [["first", "4"], ["later", "4"]]);
         let described = "SELECT obj_description('as_table'::regclass, 'pg_class'), col_description('as_table'::regclass, 1)";
         let rows = server.rows(described).await;
         assert_eq!(rows, [["orders of each customer", "as on the bill"]]);

@@ -38,3 +38,184 @@ fn health_and_metrics_are_told_over_http() {
         );
     });
 }
+
+/// Reads server-sent events until `until` says that those that came are enough.
+fn events(server: &Server, path: &str, headers: &str, until: impl Fn(&str) -> bool) -> String {
+    let mut stream = std::net::TcpStream::connect(server.http()).expect("connects");
+    let timeout = Some(std::time::Duration::from_secs(20));
+    stream.set_read_timeout(timeout).expect("set");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"
+    )
+    .expect("sent");
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut part).expect("events come");
+        all.extend_from_slice(&part[..read]);
+        let text = String::from_utf8_lossy(&all).into_owned();
+        if read == 0 || until(&text) {
+            return text;
+        }
+    }
+}
+
+/// The lines of events, without those of HTTP's chunks.
+fn lines(answer: &str) -> Vec<&str> {
+    let wanted = |line: &&str| {
+        ["event: ", "data: ", "id: "]
+            .iter()
+            .any(|w| line.starts_with(w))
+    };
+    answer.lines().filter(wanted).collect()
+}
+
+#[test]
+fn a_subscription_is_a_stream_of_events() {
+    run(async {
+        let server = Server::start();
+        server
+            .execute(
+                "CREATE TABLE t (k BIGINT PRIMARY KEY, what TEXT, n NUMERIC(8,2), at TIMESTAMPTZ, a BIGINT[], j JSON);
+                 INSERT INTO t VALUES (1, E'one\\n\"', 1.5, '2024-01-01', '{1,NULL}', E'{\"a\":\\n 1}');
+                 CREATE MATERIALIZED VIEW v WITH (trigger = 'continuous') AS SELECT k % 2 AS odd, count(*) AS n FROM t GROUP BY k % 2;
+                 FLUSH",
+            )
+            .await;
+        let told = events(&server, "/subscribe/t?snapshot", "", |text| {
+            text.contains("data: ")
+        });
+        assert!(told.contains("content-type: text/event-stream"), "{told}");
+        let row = r#""k":1,"what":"one\n\"","n":1.50,"at":"2024-01-01T00:00:00+00:00","a":[1, null],"j":{"a":  1}}"#;
+        let told = lines(&told);
+        assert_eq!(told[0], "event: insert");
+        assert!(
+            told[1].ends_with(row) && told[1].contains(r#""change_kind":"insert""#),
+            "{told:?}"
+        );
+        assert_eq!(told.len(), 2, "a snapshot has no number: {told:?}");
+        // Changes, with the number of each batch at its end.
+        let server = std::sync::Arc::new(server);
+        let reader = std::sync::Arc::clone(&server);
+        let read = tokio::task::spawn_blocking(move || {
+            events(&reader, "/subscribe/v?snapshot=true", "", |text| {
+                text.matches("id: ").count() == 2
+            })
+        });
+        let shown = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'http' AND query = 'SUBSCRIBE TO v'";
+        server
+            .wait_for_value(shown, "1", std::time::Duration::from_secs(10))
+            .await;
+        server
+            .execute("INSERT INTO t (k) VALUES (2), (3), (5); FLUSH")
+            .await;
+        server.execute("DELETE FROM t WHERE k = 2; FLUSH").await;
+        let told = read.await.expect("read");
+        let told = lines(&told);
+        for (kind, odd, n) in [
+            ("insert", 1, 1),
+            ("update_before", 1, 1),
+            ("update_after", 1, 3),
+            ("insert", 0, 1),
+            ("delete", 0, 1),
+        ] {
+            let row = format!(r#""change_kind":"{kind}","odd":{odd},"n":{n}}}"#);
+            let found = told.iter().filter(|line| line.contains(&row));
+            assert_eq!(found.count(), 1, "{kind} {odd} {n}: {told:?}");
+        }
+        let numbers: Vec<&str> = told
+            .iter()
+            .filter_map(|line| line.strip_prefix("id: "))
+            .collect();
+        // Who comes again goes on after the batch that was read to its end.
+        let again = format!("Last-Event-ID: {}\r\n", numbers[0]);
+        let rest = events(&server, "/subscribe/v?snapshot=true", &again, |text| {
+            text.contains("id: ")
+        });
+        let rest = lines(&rest);
+        assert_eq!(rest.len(), 3, "{rest:?}");
+        assert_eq!(rest[0], "event: delete");
+        assert_eq!(rest[2], format!("id: {}", numbers[1]));
+        // Progress without changes of the view.
+        let reader = std::sync::Arc::clone(&server);
+        let read = tokio::task::spawn_blocking(move || {
+            events(&reader, "/subscribe/v?progress", "", |text| {
+                text.contains("event: progress")
+            })
+        });
+        server
+            .wait_for_value(shown, "1", std::time::Duration::from_secs(10))
+            .await;
+        server.execute("UPDATE t SET what = 'x'; FLUSH").await;
+        assert!(
+            read.await
+                .expect("read")
+                .contains(r#""change_kind":"progress","odd":null"#)
+        );
+    });
+}
+
+#[test]
+fn subscribers_over_http_are_sessions() {
+    run(async {
+        let server = Server::start();
+        server
+            .execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
+            .await;
+        let refused = |path: &str, headers: &str| events(&server, path, headers, |_| false);
+        for (path, status, code) in [
+            ("/subscribe/nosuch", "404", "42P01"),
+            ("/subscribe/t?since=3", "400", "22023"),
+            ("/subscribe/t?after_batch=x", "400", "22023"),
+        ] {
+            let told = refused(path, "Connection: close\r\n");
+            assert!(
+                told.starts_with(&format!("HTTP/1.1 {status}")) && told.contains(code),
+                "{path}: {told}"
+            );
+        }
+        // A name that another site gave to this machine is not trusted.
+        let told = get(&server, "/subscribe/t");
+        assert!(told.starts_with("HTTP/1.1 403"), "{told}");
+        // An administrator ends it as he ends any other.
+        let server = std::sync::Arc::new(server);
+        let reader = std::sync::Arc::clone(&server);
+        let read =
+            tokio::task::spawn_blocking(move || events(&reader, "/subscribe/t", "", |_| false));
+        let pid = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'http'";
+        let within = std::time::Duration::from_secs(10);
+        server.wait_for_value(pid, "1", within).await;
+        server
+            .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'http'")
+            .await;
+        server.wait_for_value(pid, "0", within).await;
+        // Once users exist, one says who he is, and reads what he may.
+        server
+            .execute(
+                "CREATE USER ada PASSWORD 'secret'; CREATE USER bob PASSWORD 'secret'; GRANT SELECT ON t TO ada; INSERT INTO t VALUES (1)",
+            )
+            .await;
+        drop(read);
+        let told = events(&server, "/subscribe/t", "Connection: close\r\n", |_| false);
+        assert!(told.starts_with("HTTP/1.1 401"), "{told}");
+        // ada:secret, bob:secret
+        let ada = "Authorization: Basic YWRhOnNlY3JldA==\r\n";
+        let told = events(&server, "/subscribe/t?snapshot", ada, |text| {
+            text.contains("data: ")
+        });
+        assert!(told.contains(r#""k":1}"#), "{told}");
+        let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\nConnection: close\r\n";
+        let told = events(&server, "/subscribe/t?snapshot", bob, |_| false);
+        assert!(
+            told.starts_with("HTTP/1.1 403") && told.contains("permission denied for table t"),
+            "{told}"
+        );
+        let metrics = events(
+            &server,
+            "/metrics",
+            &format!("{ada}Connection: close\r\n"),
+            |_| false,
+        );
+        assert!(metrics.starts_with("HTTP/1.1 403"), "{metrics}");
+    });
+}

@@ -31,6 +31,7 @@ mod slt;
 #[path = "../../src/soak.rs"]
 mod soak;
 mod temporal_join;
+mod temporary;
 mod time_zones;
 mod tools;
 mod tpch;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::backends::Backend;
-use super::model::{Catalog, OWNER_OID, PUBLIC_OID, Relation, namespace_name};
+use super::model::{Catalog, OWNER_OID, PUBLIC_OID, Relation, TEMPORARY_OID, namespace_name};
 use super::relation::{Datum, Row, row};
 use super::{DATABASE_NAME, information};
 use crate::catalog::access::acl::{Acl, Privileges};
@@ -68,6 +68,7 @@ impl Catalog {
         match (r.is_users(), u32::try_from(r.oid)) {
             (true, Ok(oid)) => self.acl_of(&ObjectKey::Relation(oid)),
             (true, Err(_)) => Datum::Null,
+            (false, _) if r.namespace == TEMPORARY_OID => Datum::Null,
             (false, _) if r.kind == 'i' || is_for_superusers(&r.name) => Datum::Null,
             // As initdb grants it.
             (false, _) => vec![

@@ -102,6 +102,7 @@ pub struct Backends {
     next_pid: AtomicI32,
     clock: ClockRef,
     advisory_locks: AdvisoryLocks,
+    reloads: watch::Sender<u64>,
 }
 
 impl Backends {
@@ -112,7 +113,18 @@ impl Backends {
             next_pid: AtomicI32::new(FIRST_PID),
             clock,
             advisory_locks: AdvisoryLocks::default(),
+            reloads: watch::channel(0).0,
         })
+    }
+
+    /// Asks the server to read its files anew, as SIGHUP does.
+    pub fn reload(&self) {
+        self.reloads.send_modify(|count| *count += 1);
+    }
+
+    /// Changes whenever somebody asks for that.
+    pub fn reloads(&self) -> watch::Receiver<u64> {
+        self.reloads.subscribe()
     }
 
     /// What sessions agreed to lock.

@@ -1,22 +1,47 @@
 //! The rows of `information_schema`.
 //!
 //! As in PostgreSQL, with one difference: materialized views are listed as views, since tools that
-//! read only these views (Grafana, Metabase) would not find them otherwise.
+//! read only these views (Grafana, Power BI) would not find them otherwise. A statement that reads
+//! `pg_catalog` too finds them there, as it does in PostgreSQL (Metabase), and is told of them once:
+//! it reads the views of [`exact_name`].
 
 mod routines;
 
 use super::DATABASE_NAME;
 use super::access;
-use super::model::{Catalog, Column, NAMESPACES, Relation, namespace_name};
+use super::model::{Catalog, Column, Relation, namespace_name};
 use super::relation::{Datum, Row, row};
 
+/// What follows the name of a view that lists no materialized views. No name of a statement ends so.
+const EXACT: &str = " without materialized views";
+
+/// Views that list materialized views.
+const EXTENDED: [&str; 3] = ["tables", "columns", "views"];
+
+/// The name under which a view is as in PostgreSQL; `None`: it always is.
+pub(super) fn exact_name(view: &str) -> Option<String> {
+    EXTENDED.contains(&view).then(|| format!("{view}{EXACT}"))
+}
+
+/// The view that a name means.
+pub(super) fn view_of(name: &str) -> &str {
+    name.strip_suffix(EXACT).unwrap_or(name)
+}
+
 /// The rows of a view of `information_schema`; none for one that has nothing to tell.
-pub(super) fn rows(catalog: &Catalog, view: &str) -> Vec<Row> {
+pub(super) fn rows(catalog: &Catalog, name: &str) -> Vec<Row> {
+    let view = view_of(name);
+    let is_exact = view != name;
+    let listed = || {
+        let mut relations = shown(catalog);
+        relations.retain(|r| !is_exact || r.kind != 'm');
+        relations
+    };
     match view {
-        "tables" => shown(catalog).iter().map(table).collect(),
-        "columns" => columns(catalog),
+        "tables" => listed().iter().map(table).collect(),
+        "columns" => columns(catalog, listed()),
         "schemata" => schemata(catalog),
-        "views" => views(catalog),
+        "views" => views(listed()),
         "table_constraints" => key_constraints(catalog),
         "key_column_usage" => key_columns(catalog, true),
         "constraint_column_usage" => key_columns(catalog, false),
@@ -58,6 +83,7 @@ fn table(r: &Relation) -> Row {
         table_schema: schema_of(r),
         table_name: r.name.as_str(),
         table_type: match r.kind {
+            'r' if r.persistence() == "t" => "LOCAL TEMPORARY",
             'r' => "BASE TABLE",
             'f' => "FOREIGN",
             _ => "VIEW",
@@ -67,9 +93,9 @@ fn table(r: &Relation) -> Row {
     }
 }
 
-fn columns(catalog: &Catalog) -> Vec<Row> {
+fn columns(catalog: &Catalog, relations: Vec<Relation>) -> Vec<Row> {
     let mut rows = Vec::new();
-    for r in shown(catalog) {
+    for r in relations {
         for (at, column) in r.columns.iter().enumerate() {
             if !catalog.shows_column(&r, at) {
                 continue;
@@ -133,20 +159,19 @@ fn column_row(catalog: &Catalog, r: &Relation, column: &Column, position: i64) -
 }
 
 fn schemata(catalog: &Catalog) -> Vec<Row> {
-    NAMESPACES
-        .iter()
+    catalog
+        .namespaces()
         .map(|(oid, name)| {
             row! {
                 catalog_name: DATABASE_NAME,
-                schema_name: *name,
-                schema_owner: catalog.role_name(catalog.schema_owner(*oid)),
+                schema_name: name,
+                schema_owner: catalog.role_name(catalog.schema_owner(oid)),
             }
         })
         .collect()
 }
 
-fn views(catalog: &Catalog) -> Vec<Row> {
-    let mut relations = shown(catalog);
+fn views(mut relations: Vec<Relation>) -> Vec<Row> {
     relations.retain(|r| matches!(r.kind, 'v' | 'm'));
     relations
         .iter()

@@ -15,6 +15,7 @@ mod access;
 pub mod advisory;
 pub mod backends;
 
+mod exact;
 mod functions;
 mod indexes;
 mod information;
@@ -38,6 +39,7 @@ use datafusion::prelude::SessionContext;
 
 use crate::error::{Error, Result};
 
+pub use exact::with_exact_information;
 pub use model::{ObjectModel, Parameter, Parameters, SessionFacts};
 pub use unreachable::without_unreachable;
 

@@ -16,6 +16,7 @@ use crate::catalog::access::role::BOOTSTRAP_OID;
 use crate::catalog::access::{Access, ObjectKey, Subject};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
 use crate::catalog::function::FunctionDefinition;
+use crate::catalog::temporary::{TEMPORARY_SCHEMA, TEMPORARY_SCHEMA_SHOWN};
 use crate::clock::ClockRef;
 use crate::error::Result;
 use crate::types::{DEFAULT_NUMERIC, SqlType};
@@ -134,6 +135,8 @@ pub(super) const STREAM_WRAPPER_OID: i64 = 13_401;
 pub(super) const PUBLIC_OID: i64 = 2_200;
 /// `information_schema`
 pub(super) const INFORMATION_SCHEMA_OID: i64 = 13_207;
+/// The session's temporary tables
+pub(super) const TEMPORARY_OID: i64 = 13_300;
 /// OIDs of the system tables start here.
 const SYSTEM_TABLE_OID: i64 = 13_500;
 /// A primary key's index and constraint have their table's OID plus these.
@@ -145,6 +148,7 @@ pub(super) const NAMESPACES: &[(i64, &str)] = &[
     (PG_CATALOG_OID, "pg_catalog"),
     (PUBLIC_OID, "public"),
     (INFORMATION_SCHEMA_OID, "information_schema"),
+    (TEMPORARY_OID, TEMPORARY_SCHEMA_SHOWN),
 ];
 
 /// Name of a namespace.
@@ -211,6 +215,14 @@ impl Relation {
             .filter_map(|n| self.columns.get(usize::try_from(*n).ok()? - 1))
             .map(|column| column.name.as_str())
             .collect()
+    }
+
+    /// `p` or `t`
+    pub fn persistence(&self) -> &'static str {
+        match self.namespace {
+            TEMPORARY_OID => "t",
+            _ => "p",
+        }
     }
 
     /// A row of the user's, not of the system.
@@ -296,9 +308,28 @@ impl Catalog {
         relations
     }
 
-    /// The user's relations; sinks are none.
+    /// The namespaces that there are; that of temporary tables is there with the first of them.
+    pub fn namespaces(&self) -> impl Iterator<Item = (i64, &'static str)> {
+        let has_temporary = self.has_temporary();
+        let namespaces = NAMESPACES.iter().copied();
+        namespaces.filter(move |(oid, _)| *oid != TEMPORARY_OID || has_temporary)
+    }
+
+    /// The session has temporary tables.
+    pub fn has_temporary(&self) -> bool {
+        self.model.objects().iter().any(|o| o.is_temporary())
+    }
+
+    /// A temporary table is found under its name.
+    pub fn is_hidden(&self, relation: &Relation) -> bool {
+        let hides = |o: &Arc<CatalogObject>| o.is_temporary() && o.name == relation.name;
+        relation.is_users() && self.model.objects().iter().any(hides)
+    }
+
+    /// The user's relations, temporary ones first; sinks are none.
     pub fn user_relations(&self) -> Vec<Relation> {
-        let objects = self.model.objects();
+        let mut objects = self.model.objects();
+        objects.sort_by_key(|object| !object.is_temporary());
         objects
             .iter()
             .filter_map(|object| self.user_relation(object))
@@ -336,7 +367,10 @@ impl Catalog {
         Some(Relation {
             oid: object.oid.into(),
             name: object.name.clone(),
-            namespace: PUBLIC_OID,
+            namespace: match object.is_temporary() {
+                true => TEMPORARY_OID,
+                false => PUBLIC_OID,
+            },
             kind,
             columns: object
                 .columns()
@@ -352,7 +386,10 @@ impl Catalog {
             view_text: self.model.view_text(object),
             reads,
             insertable,
-            owner: self.owner_of(&ObjectKey::Relation(object.oid)),
+            owner: match object.is_temporary() {
+                true => self.model.subject().role.into(),
+                false => self.owner_of(&ObjectKey::Relation(object.oid)),
+            },
             row_estimate: self.model.row_estimate(object.oid),
         })
     }
@@ -394,6 +431,7 @@ impl Catalog {
         self.relations().into_iter().find(|r| {
             let found_in = namespace_name(r.namespace);
             let schema_fits = match &schema {
+                Some(schema) if schema == TEMPORARY_SCHEMA => r.namespace == TEMPORARY_OID,
                 Some(schema) => found_in == Some(schema.as_str()),
                 // `information_schema` is not on the search path.
                 None => r.namespace != INFORMATION_SCHEMA_OID,

@@ -64,7 +64,7 @@ fn classes(catalog: &Catalog) -> Vec<Row> {
                 relfilenode: if matches!(r.kind, 'v' | 'f') { 0 } else { r.oid },
                 reltuples: estimate,
                 relhasindex: indexed.contains(&r.oid),
-                relpersistence: "p",
+                relpersistence: r.persistence(),
                 relkind: r.kind.to_string(),
                 relnatts: r.columns.len() as i64,
                 relispopulated: true,

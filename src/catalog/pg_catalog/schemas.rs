@@ -15,6 +15,8 @@ use super::{information, rows};
 struct FixedSchema {
     catalog: Arc<Catalog>,
     specifications: &'static [Specification],
+    /// the relation that a name means
+    meant: fn(&str) -> &str,
     rows: fn(&Catalog, &str) -> Vec<Row>,
 }
 
@@ -23,6 +25,7 @@ pub(super) fn pg_catalog(catalog: &Arc<Catalog>) -> Arc<dyn SchemaProvider> {
     Arc::new(FixedSchema {
         catalog: catalog.clone(),
         specifications: catalog.system_relations,
+        meant: |name| name,
         rows: rows::rows,
     })
 }
@@ -32,13 +35,19 @@ pub(super) fn information_schema(catalog: &Arc<Catalog>) -> Arc<dyn SchemaProvid
     Arc::new(FixedSchema {
         catalog: catalog.clone(),
         specifications: catalog.information_views,
+        meant: information::view_of,
         rows: information::rows,
     })
 }
 
 impl FixedSchema {
-    fn relation(&self, specification: &Specification) -> Arc<dyn TableProvider> {
-        let (name, catalog, rows) = (specification.name.clone(), self.catalog.clone(), self.rows);
+    fn specification(&self, name: &str) -> Option<&Specification> {
+        let meant = (self.meant)(name);
+        self.specifications.iter().find(|s| s.name == meant)
+    }
+
+    fn relation(&self, name: &str, specification: &Specification) -> Arc<dyn TableProvider> {
+        let (name, catalog, rows) = (name.to_owned(), self.catalog.clone(), self.rows);
         Arc::new(CatalogRelation::new(
             specification.clone(),
             Arc::new(move || {
@@ -62,12 +71,11 @@ impl SchemaProvider for FixedSchema {
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        let mut specifications = self.specifications.iter();
-        let found = specifications.find(|s| s.name == name);
-        Ok(found.map(|specification| self.relation(specification)))
+        let found = self.specification(name);
+        Ok(found.map(|specification| self.relation(name, specification)))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.specifications.iter().any(|s| s.name == name)
+        self.specification(name).is_some()
     }
 }

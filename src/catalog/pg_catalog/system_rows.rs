@@ -4,9 +4,7 @@
 use super::access;
 use super::backends::{Activity, BackendState};
 use super::functions;
-use super::model::{
-    Catalog, NAMESPACES, OWNER_OID, PG_CATALOG_OID, STREAM_SERVER_OID, STREAM_WRAPPER_OID,
-};
+use super::model::{Catalog, OWNER_OID, PG_CATALOG_OID, STREAM_SERVER_OID, STREAM_WRAPPER_OID};
 use super::relation::{Datum, Row, row};
 use super::types::RANGES;
 use super::{DATABASE_NAME, DATABASE_OID};
@@ -64,14 +62,14 @@ pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
 }
 
 fn namespaces(catalog: &Catalog) -> Vec<Row> {
-    NAMESPACES
-        .iter()
+    catalog
+        .namespaces()
         .map(|(oid, name)| {
             row! {
-                oid: *oid,
-                nspname: *name,
-                nspowner: catalog.schema_owner(*oid),
-                nspacl: catalog.schema_acl(*oid),
+                oid: oid,
+                nspname: name,
+                nspowner: catalog.schema_owner(oid),
+                nspacl: catalog.schema_acl(oid),
             }
         })
         .collect()

@@ -101,6 +101,7 @@ fn objects() -> Vec<Arc<CatalogObject>> {
         primary_key: vec!["id".to_owned(), "Name".to_owned()],
         options: BTreeMap::new(),
         shape: Default::default(),
+        on_commit: Default::default(),
     });
     let stream = Definition::Stream(StreamDefinition {
         columns: vec![column("at", SqlType::TimestampTz, true)],

@@ -19,10 +19,15 @@ pub struct OverlayEntry {
 /// Changes by key.
 pub type Layer = BTreeMap<Vec<u8>, OverlayEntry>;
 
+/// Bytes that an entry takes beside its key and values, about.
+pub const ENTRY_BYTES: usize = 96;
+
 /// All changes to a table, newest layer last.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
     layers: Vec<Arc<Layer>>,
+    /// memory of each layer, about
+    bytes: Vec<usize>,
 }
 
 impl Overlay {
@@ -41,21 +46,55 @@ impl Overlay {
         &self.layers
     }
 
+    /// Memory that the changes take, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes.iter().sum()
+    }
+
     /// Adds a statement's changes. Their `before` must be that of the older layers, if any.
     pub fn push(&mut self, layer: Layer) {
         if layer.is_empty() {
             return;
         }
-        self.layers.push(Arc::new(layer));
+        self.place(layer);
         while let [.., older, newer] = self.layers.as_slice()
             && newer.len() * 2 >= older.len()
         {
-            let newer = self.layers.pop().map(Arc::unwrap_or_clone);
-            let older = self.layers.pop().map(Arc::unwrap_or_clone);
-            let mut merged = older.unwrap_or_default();
-            merged.extend(newer.unwrap_or_default());
-            self.layers.push(Arc::new(merged));
+            let newer = self.take_newest();
+            let mut merged = self.take_newest();
+            merged.extend(newer);
+            self.place(merged);
         }
+    }
+
+    fn place(&mut self, layer: Layer) {
+        self.bytes.push(layer_bytes(&layer));
+        self.layers.push(Arc::new(layer));
+    }
+
+    fn take_newest(&mut self) -> Layer {
+        self.bytes.pop();
+        let newest = self.layers.pop().map(Arc::unwrap_or_clone);
+        newest.unwrap_or_default()
+    }
+
+    /// The same changes where nothing lies under them: what came and went since leaves no trace once
+    /// it is in the oldest layer. `before` is how they were then.
+    pub fn settled(mut self, before: Option<&Self>) -> Self {
+        let [only] = self.layers.as_slice() else {
+            return self;
+        };
+        // Looked through when it was made anew, and not again.
+        let known = before.and_then(|before| before.layers.first());
+        if known.is_some_and(|known| Arc::ptr_eq(known, only)) {
+            return self;
+        }
+        let mut layer = self.take_newest();
+        layer.retain(|_, entry| entry.after.is_some());
+        if !layer.is_empty() {
+            self.place(layer);
+        }
+        self
     }
 
     /// All changes in one layer, without those that change nothing.
@@ -68,6 +107,16 @@ impl Overlay {
         all.retain(|_, entry| entry.before != entry.after);
         all
     }
+}
+
+fn layer_bytes(layer: &Layer) -> usize {
+    layer
+        .iter()
+        .map(|(key, entry)| {
+            let value = |v: &Option<Vec<u8>>| v.as_ref().map_or(0, Vec::len);
+            ENTRY_BYTES + key.len() + value(&entry.before) + value(&entry.after)
+        })
+        .sum()
 }
 
 #[cfg(test)]
@@ -93,6 +142,27 @@ mod tests {
         let flat = overlay.flatten();
         assert_eq!(flat.len(), 7);
         assert_eq!(flat[&vec![2u8]], entry(None, Some("b")));
+    }
+
+    #[test]
+    fn what_came_and_went_leaves_no_trace_where_nothing_lies_under_it() {
+        let mut overlay = Overlay::default();
+        overlay.push((0..8).map(|i| (vec![i], entry(None, Some("a")))).collect());
+        let before = overlay.clone().settled(None);
+        assert_eq!(before.bytes(), 8 * (ENTRY_BYTES + 2));
+        // A few deletions lie above; they are dropped with what they delete once there are many.
+        let mut few = before.clone();
+        few.push([(vec![3], entry(None, None))].into());
+        let few = few.settled(Some(&before));
+        assert_eq!(
+            (few.layers().len(), few.get(&[3])),
+            (2, Some(&entry(None, None)))
+        );
+        let mut all = few.clone();
+        all.push((0..8).map(|i| (vec![i], entry(None, None))).collect());
+        let all = all.settled(Some(&few));
+        assert!(all.is_empty());
+        assert_eq!(all.bytes(), 0);
     }
 
     #[test]

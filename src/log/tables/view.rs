@@ -27,6 +27,11 @@ impl TablesView {
         Self { snapshot, overlays }
     }
 
+    /// The committed part.
+    pub fn snapshot(&self) -> &StateSnapshot {
+        &self.snapshot
+    }
+
     /// Position in the log that the committed part shows.
     pub fn position(&self) -> u64 {
         self.snapshot.batch_id().unwrap_or(0)

@@ -9,6 +9,7 @@ use super::identity::denied;
 use crate::catalog::access::ObjectKey;
 use crate::catalog::access::acl::Privileges;
 use crate::catalog::definition::{OptionValue, Options};
+use crate::catalog::pg_catalog::DATABASE_NAME;
 use crate::error::Result;
 use crate::session::Session;
 use crate::sql::recovery::RecoveryStatement;
@@ -61,6 +62,9 @@ impl Checks<'_> {
             Statement::CreateStream(create) => {
                 self.replacement(&create.name, create.or_replace)?;
                 self.creation(&create.options)
+            }
+            Statement::CreateTable(create) if create.temporary.is_some() => {
+                self.temporary_creation(&create.options)
             }
             Statement::CreateTable(create) => self.creation(&create.options),
             Statement::CreateMaterializedView(create) => {
@@ -162,7 +166,7 @@ impl Checks<'_> {
             | Statement::Fetch { .. }
             | Statement::Move { .. }
             | Statement::CloseCursor(_)
-            | Statement::Discard
+            | Statement::Discard(_)
             | Statement::Listen(_)
             | Statement::Unlisten(_)
             | Statement::Notify { .. }
@@ -174,6 +178,17 @@ impl Checks<'_> {
     fn creation(&self, options: &Options) -> Result<()> {
         self.create_in_schema()?;
         self.secrets(options)
+    }
+
+    /// A new table of the session's own.
+    fn temporary_creation(&self, options: &Options) -> Result<()> {
+        let access = self.access();
+        match access.allows(self.subject, &ObjectKey::Database, Privileges::TEMPORARY) {
+            true => self.secrets(options),
+            false => Err(denied(format!(
+                "permission denied to create temporary tables in database \"{DATABASE_NAME}\""
+            ))),
+        }
     }
 
     /// What is replaced must be the subject's own.

@@ -29,6 +29,9 @@ impl<'a> Checks<'a> {
 
     /// It owns the relation; an index is its view's owner's.
     pub fn owns_relation(&self, object: &CatalogObject) -> bool {
+        if object.is_temporary() {
+            return true;
+        }
         let owned = match &object.definition {
             Definition::Index(index) => index.of,
             _ => object.oid,
@@ -83,7 +86,8 @@ impl<'a> Checks<'a> {
             let place = object.stored_index(*column) as u32;
             access.allows(self.subject, &ObjectKey::Column(object.oid, place), needed)
         };
-        let may = access.allows(self.subject, &ObjectKey::Relation(object.oid), needed)
+        let may = object.is_temporary()
+            || access.allows(self.subject, &ObjectKey::Relation(object.oid), needed)
             || !columns.is_empty() && columns.iter().all(of_column);
         match may {
             true => Ok(()),

@@ -55,6 +55,7 @@ impl Session {
     ) -> Result<()> {
         let mut changed = CatalogObject::clone(object);
         match action {
+            AlterAction::AddPrimaryKey(key) => return self.add_primary_key(object, key).await,
             AlterAction::AddColumn {
                 column,
                 if_not_exists: true,
@@ -275,7 +276,11 @@ impl Session {
     }
 
     /// A row is there, or one where `null_column` is NULL.
-    async fn has_row(&mut self, relation: &str, null_column: Option<&str>) -> Result<bool> {
+    pub(super) async fn has_row(
+        &mut self,
+        relation: &str,
+        null_column: Option<&str>,
+    ) -> Result<bool> {
         let relation = quote_identifier(relation);
         let condition = match null_column {
             Some(column) => format!("WHERE {} IS NULL", quote_identifier(column)),
@@ -289,7 +294,7 @@ impl Session {
     }
 }
 
-fn contains_nulls(column: &str, relation: &str) -> Error {
+pub(super) fn contains_nulls(column: &str, relation: &str) -> Error {
     Error::new(
         sqlstate::NOT_NULL_VIOLATION,
         format!("column \"{column}\" of relation \"{relation}\" contains null values"),

@@ -1,10 +1,12 @@
 //! `CREATE STREAM`, `CREATE TABLE`, `CREATE SINK`, `CREATE SECRET`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast;
 
 use super::super::rowset::done;
+use super::super::temporary::refuse_temporary;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, planning, versions};
 use super::{Existing, new_pipeline};
@@ -13,6 +15,7 @@ use crate::catalog::definition::{
     ColumnDefinition, Definition, SinkDefinition, StreamDefinition, TableDefinition,
 };
 use crate::catalog::snapshot::{a_kind, kind_of, pipeline_of};
+use crate::catalog::temporary;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CreateSink, CreateStream, CreateTable};
 
@@ -119,15 +122,18 @@ impl Session {
         create: &CreateTable,
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE TABLE";
-        if let Existing::Skip = self.existing(&create.name, create.if_not_exists, false)? {
+        let existing = match create.temporary {
+            Some(_) => self.existing_temporary(&create.name, create.if_not_exists)?,
+            None => self.existing(&create.name, create.if_not_exists, false)?,
+        };
+        if let Existing::Skip = existing {
             return Ok(done(TAG));
         }
         let mut columns = create.columns.clone();
         if let Some(query) = &create.query {
             let state = self.planning_state();
             let plan = planning::plan_statement(&state, planning::query_statement(query)).await?;
-            let names: Vec<String> = columns.iter().map(|c| c.name.clone()).collect();
-            columns = planning::columns_of(&plan, &names)?;
+            columns = planning::columns_of(&plan, &create.column_names)?;
             columns.iter_mut().for_each(|c| c.nullable = true);
         }
         check_columns(&columns)?;
@@ -141,27 +147,36 @@ impl Session {
             primary_key: create.primary_key.clone(),
             options: create.options.clone(),
             shape: Default::default(),
+            on_commit: create.temporary.unwrap_or_default(),
         });
-        let object = self.new_object(&create.name, definition);
+        let mut object = self.new_object(&create.name, definition);
+        if create.temporary.is_some() {
+            Arc::make_mut(&mut object).oid = temporary::allocate_oid();
+        }
         self.stage(
             CatalogChange::Create(object.clone()),
             Some(Action::Create(object.clone())),
         )?;
-        let Some(query) = &create.query else {
-            return Ok(done(TAG));
+        let query = match &create.query {
+            None => return Ok(done(TAG)),
+            Some(_) if !create.with_data => return Ok(done("CREATE TABLE AS")),
+            Some(query) => query,
         };
+        // The query means what its names meant before.
+        self.scope.leave_out(object.oid);
         let rows = self.insert_query_rows(&object, query).await?;
         Ok(done(format!("SELECT {rows}")))
     }
 
     /// `CREATE TABLE … AS`: the query's rows, as `INSERT INTO table query` puts them in.
-    async fn insert_query_rows(
+    pub(super) async fn insert_query_rows(
         &mut self,
         object: &crate::catalog::definition::CatalogObject,
         query: &ast::Query,
     ) -> Result<u64> {
         let text = format!(
-            "INSERT INTO {} {query}",
+            "INSERT INTO {}.{} {query}",
+            object.schema_name(),
             ast::Ident::with_quote('"', &object.name)
         );
         let (insert, _) = crate::sql::parse(&text)?
@@ -193,6 +208,7 @@ impl Session {
                 format!("relation \"{}\" does not exist", create.from),
             )
         })?;
+        refuse_temporary(from, "deliver the changes of")?;
         let pipeline = match &from.definition {
             Definition::MaterializedView(_) => pipeline_of(&from.definition)
                 .ok_or_else(|| Error::internal("a view without a pipeline"))?
@@ -305,7 +321,7 @@ pub(super) fn check_columns(columns: &[ColumnDefinition]) -> Result<()> {
     Ok(())
 }
 
-fn check_primary_key(columns: &[ColumnDefinition], key: &[String]) -> Result<()> {
+pub(super) fn check_primary_key(columns: &[ColumnDefinition], key: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     for name in key {
         if !columns.iter().any(|c| &c.name == name) {

@@ -9,6 +9,7 @@ use super::super::{Session, StatementResult};
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::catalog::snapshot::{kind_keyword, kind_name, kind_of, pipeline_of, undefined};
+use crate::catalog::temporary::TEMPORARY_SCHEMA;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
@@ -40,7 +41,15 @@ impl Session {
         let snapshot = self.definitions();
         let mut targets = Vec::new();
         for name in names {
-            if if_exists && snapshot.object(name).is_none() {
+            let is_missing = snapshot.object(name).is_none();
+            let name = match name.split_once('.') {
+                Some((TEMPORARY_SCHEMA, name)) if is_missing => name,
+                _ => name.as_str(),
+            };
+            if is_missing && !if_exists {
+                return Err(undefined(kind, name));
+            }
+            if is_missing {
                 self.notice(format!(
                     "{} \"{name}\" does not exist, skipping",
                     kind_name(kind)

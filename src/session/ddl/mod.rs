@@ -12,6 +12,7 @@ mod create;
 mod drop;
 mod functions;
 mod indexes;
+mod keys;
 mod merging;
 mod readers;
 mod replace;
@@ -55,9 +56,25 @@ impl Session {
             .detail("The name belongs to a system table."));
         }
         let snapshot = self.definitions();
-        let Some(object) = snapshot.object(name) else {
+        self.told_existing(snapshot.permanent(name), if_not_exists, or_replace)
+    }
+
+    /// As [`Self::existing`], among the session's temporary tables.
+    fn existing_temporary(&mut self, name: &str, if_not_exists: bool) -> Result<Existing> {
+        let snapshot = self.definitions();
+        self.told_existing(snapshot.temporary().get(name), if_not_exists, false)
+    }
+
+    fn told_existing(
+        &mut self,
+        found: Option<&Arc<CatalogObject>>,
+        if_not_exists: bool,
+        or_replace: bool,
+    ) -> Result<Existing> {
+        let Some(object) = found else {
             return Ok(Existing::None);
         };
+        let name = &object.name;
         if if_not_exists {
             let message = format!("relation \"{name}\" already exists, skipping");
             self.notice_as(sqlstate::DUPLICATE_TABLE, message);

@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::parameters::{placeholders, undefined_parameter};
 use super::super::rowset::done;
+use super::super::temporary::refuse_in_view;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, binding, functions, planning, versions};
 use super::alter::follow_row_policy;
@@ -50,6 +51,7 @@ impl Session {
         let mut bound = self
             .bind(state, &create.query, &create.column_names)
             .await?;
+        refuse_in_view(&bound.plan, false)?;
         // The system's own tables cannot be dropped, so that a view need not hold on to them.
         let snapshot = self.definitions();
         bound
@@ -175,6 +177,7 @@ impl Session {
         let state = in_time_zone(self.planning_state(), zone);
         let parsed = planning::parse_query(&query)?;
         let mut bound = self.bind(state, &parsed, &[]).await?;
+        refuse_in_view(&bound.plan, true)?;
         self.check_readable_by_pipeline(&bound)?;
         bound.functions = self.with_those_of_views(&bound);
         Ok((query, bound))
@@ -394,9 +397,12 @@ impl Session {
         object: &Arc<CatalogObject>,
         new_name: &str,
     ) -> Result<()> {
-        if self.definitions().object(new_name).is_some()
-            || system_tables::schema_of(new_name).is_some()
-        {
+        let definitions = self.definitions();
+        let is_taken = match object.is_temporary() {
+            true => definitions.temporary().contains_key(new_name),
+            false => definitions.permanent(new_name).is_some(),
+        };
+        if is_taken || system_tables::schema_of(new_name).is_some() {
             return Err(duplicate_relation(new_name));
         }
         let mut renamed = CatalogObject::clone(object);

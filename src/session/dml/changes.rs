@@ -6,10 +6,9 @@ use datafusion::arrow::array::{BooleanArray, RecordBatch};
 
 use super::insert::value_of;
 use super::target::Target;
-use super::transaction::ENTRY_BYTES;
 use crate::error::{Error, Result};
 use crate::log::tables::layout::{TableLayout, decode_count, encode_count};
-use crate::log::tables::overlay::{Layer, OverlayEntry};
+use crate::log::tables::overlay::{ENTRY_BYTES, Layer, OverlayEntry};
 use crate::log::tables::view::TablesView;
 
 /// What a statement deletes and inserts, by key. An update is both.

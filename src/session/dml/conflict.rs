@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Ident, VisitMut, VisitorMut};
 
 use super::plan::{Planning, item};
 use super::rewrite::{Assigned, assignments};
-use super::target::{Target, folded, relation_name};
+use super::target::{Target, folded, plain_name};
 use crate::error::{Error, Result, sqlstate};
 
 /// What to do with a row whose key is taken.
@@ -90,7 +90,7 @@ fn check_target(target: &Target, named: &ast::ConflictTarget) -> Result<()> {
             }
         }
         ast::ConflictTarget::OnConstraint(name) => {
-            let name = relation_name(name)?;
+            let name = plain_name(name)?;
             let own = format!("{}_pkey", target.object.name);
             if key.is_empty() || name != own {
                 return Err(Error::new(

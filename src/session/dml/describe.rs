@@ -12,7 +12,7 @@ use super::DmlContext;
 use super::insert::{insert_target, plain_values};
 use super::returning::Returning;
 use super::rewrite::{delete_query, rows_query, update_others, update_query};
-use super::target::{Target, relation_name};
+use super::target::{Target, plain_name};
 use crate::error::{Error, Result};
 use crate::session::placeholder;
 use crate::types::SqlType;
@@ -103,7 +103,7 @@ fn describe_insert(
     let names = insert
         .columns
         .iter()
-        .map(relation_name)
+        .map(plain_name)
         .collect::<Result<Vec<_>>>()?;
     let listed = target.listed(&names)?;
     let Some(query) = insert.source.as_deref() else {

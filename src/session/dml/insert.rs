@@ -12,8 +12,8 @@ use futures::StreamExt;
 use super::assign::{Origin, assign};
 use super::conflict::{ConflictRule, apply_updates};
 use super::plan::{Planning, item, parse_expression};
-use super::target::{Target, Verb, folded, relation_name};
-use super::transaction::{ENTRY_BYTES, Transaction};
+use super::target::{Target, Verb, folded, plain_name, relation_name};
+use super::transaction::Transaction;
 use super::values::{Cell, cells_to_arrays, origin_of};
 use super::{DmlContext, DmlResult};
 use crate::catalog::definition::{ColumnDefinition, Definition, OnViolation};
@@ -21,7 +21,7 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, Subject, sqlstate};
 use crate::log::tables::codec::Encoded;
 use crate::log::tables::layout::{TableLayout, decode_count, encode_count};
-use crate::log::tables::overlay::{Layer, OverlayEntry};
+use crate::log::tables::overlay::{ENTRY_BYTES, Layer, OverlayEntry};
 
 /// Rows of `VALUES` that are made into arrays at once.
 const VALUES_AT_ONCE: usize = 8192;
@@ -31,7 +31,7 @@ pub(super) async fn insert(dml: &mut DmlContext<'_>, statement: &ast::Insert) ->
     let names = statement
         .columns
         .iter()
-        .map(relation_name)
+        .map(plain_name)
         .collect::<Result<Vec<_>>>()?;
     let listed = target.listed(&names)?;
     let rule = ConflictRule::of(&target, statement.on.as_ref())?;

@@ -14,7 +14,9 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Visit};
 
 use super::rewrite::{assignments, update_others};
 use super::session::Change;
-use super::target::{CatalogLookup, Target, Verb, folded, named_relation, relation_name};
+use super::target::{
+    CatalogLookup, Target, Verb, folded, last_name, named_relation, plain_name, relation_name,
+};
 use crate::catalog::access::acl::Privileges;
 use crate::catalog::definition::CatalogObject;
 use crate::error::{Error, Result};
@@ -59,7 +61,7 @@ fn of_insert(catalog: CatalogLookup<'_>, insert: &ast::Insert) -> Result<Vec<Nee
     let alias = insert.table_alias.as_ref().map(|a| folded(&a.alias));
     let name = relation_name(name)?;
     let target = Target::find(catalog, &name, alias.as_deref(), Verb::Insert)?;
-    let names = insert.columns.iter().map(relation_name);
+    let names = insert.columns.iter().map(plain_name);
     let listed = target.listed(&names.collect::<Result<Vec<_>>>()?)?;
     let mut needs = vec![need(&target, Privileges::INSERT, listed)];
     let mut read = Read::new(&target);
@@ -175,7 +177,7 @@ impl<'a> Read<'a> {
                     }
                 }
                 Expr::QualifiedWildcard(name, _) => {
-                    self.is_whole |= relation_name(name).is_ok_and(|n| self.names_target(&n));
+                    self.is_whole |= last_name(name).is_some_and(|n| self.names_target(&n));
                 }
                 _ => {}
             }
@@ -195,7 +197,7 @@ impl<'a> Read<'a> {
     fn relations(&mut self, part: &impl Visit) {
         let mut found = false;
         let visited = ast::visit_relations(part, |name| {
-            let is_target = relation_name(name).is_ok_and(|n| n == self.target.object.name);
+            let is_target = last_name(name).is_some_and(|n| n == self.target.object.name);
             found |= is_target;
             ControlFlow::<()>::Continue(())
         });

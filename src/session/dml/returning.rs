@@ -118,7 +118,7 @@ fn all_columns(
         }
         let (name, alias) = named_relation(&relation.relation).map_err(|_| unknown())?;
         let object = catalog(&name).ok_or_else(unknown)?;
-        add(alias.as_deref().unwrap_or(&name), object.columns());
+        add(alias.as_deref().unwrap_or(&object.name), object.columns());
     }
     Ok(columns)
 }

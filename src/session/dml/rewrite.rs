@@ -17,7 +17,7 @@ use super::assign::assign;
 use super::changes::RowChanges;
 use super::plan::{Planning, column, item, select_of, template};
 use super::returning::Returning;
-use super::target::{Target, Verb, named_relation, relation_name};
+use super::target::{Target, Verb, named_relation, plain_name};
 use super::values::{Cell, cells_to_arrays, origin_of};
 use super::{DmlContext, DmlResult};
 use crate::error::{Error, Result, sqlstate};
@@ -140,7 +140,7 @@ fn columns_of_subquery(query: &ast::Query, count: usize) -> Result<Vec<Expr>> {
 /// The column that `SET name` means; a qualified name is an error in PostgreSQL too.
 fn set_column(name: &ast::ObjectName) -> Result<String> {
     match name.0.as_slice() {
-        [_] => relation_name(name),
+        [_] => plain_name(name),
         parts => Err(Error::new(
             sqlstate::UNDEFINED_COLUMN,
             format!(

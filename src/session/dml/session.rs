@@ -18,6 +18,7 @@ use super::values::{Cell, cells_to_arrays};
 use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::temporary::OnCommit;
 use crate::error::{Error, Result};
 use crate::log::tables::TableStore;
 use crate::session::access::checks::Checks;
@@ -29,7 +30,7 @@ use crate::session::{
     CopyIn, CopyWriter, Parameter, Session, StatementDescription, StatementResult,
 };
 use crate::sql::functions::texts::write_column;
-use crate::sql::statement::{CopyStatement, Statement};
+use crate::sql::statement::{CopyStatement, CopyTarget, Statement};
 use crate::types::SqlType;
 use crate::values::OutputSettings;
 
@@ -106,6 +107,22 @@ impl Session {
         let state = self.planning_state();
         self.change_rows(Change::of(statement)?, state, parameters)
             .await
+    }
+
+    /// A statement that changes rows of temporary tables only.
+    pub(in crate::session) fn changes_temporary(&self, statement: &Statement) -> bool {
+        let definitions = self.definitions();
+        if let Statement::Copy(copy) = statement {
+            return match &copy.target {
+                CopyTarget::Relation(name, _) => {
+                    definitions.object(name).is_some_and(|o| o.is_temporary())
+                }
+                CopyTarget::Query(_) => false,
+            };
+        }
+        let catalog = lookup(definitions);
+        let needs = Change::of(statement).and_then(|change| super::needs::needs(&catalog, &change));
+        needs.is_ok_and(|needs| needs.iter().all(|need| need.object.is_temporary()))
     }
 
     /// A column's default gives another value for each row, as `random()` does.
@@ -277,7 +294,12 @@ impl Session {
         };
         let schema = rows.schema();
         let writer: Box<dyn CopyWriter> = match self.block.is_idle() {
-            true => Box::new(OwnCopy { rows, transaction }),
+            true => Box::new(OwnCopy {
+                rows,
+                transaction,
+                shared: self.rows.clone(),
+                keeps_rows: object.on_commit() == OnCommit::PreserveRows,
+            }),
             false => {
                 self.rows.put_back(transaction);
                 Box::new(BlockCopy {
@@ -332,6 +354,9 @@ fn shown(schema: &SchemaRef) -> SchemaRef {
 struct OwnCopy {
     rows: CopyRows,
     transaction: Transaction,
+    shared: SharedRows,
+    /// the end of the transaction leaves the rows of a temporary table
+    keeps_rows: bool,
 }
 
 #[async_trait]
@@ -344,9 +369,16 @@ impl CopyWriter for OwnCopy {
         let Self {
             rows,
             mut transaction,
+            shared,
+            keeps_rows,
         } = *self;
         let count = rows.finish(&mut transaction);
-        transaction.commit().await?;
+        let temporary = transaction.take_temporary();
+        if !transaction.is_empty() {
+            transaction.commit().await?;
+        } else if keeps_rows {
+            shared.keep_temporary(temporary);
+        }
         Ok(count)
     }
 }

@@ -9,6 +9,8 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor};
 
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
+use crate::catalog::pg_catalog::PUBLIC_SCHEMA;
+use crate::catalog::temporary::{TEMPORARY_SCHEMA, is_temporary_schema};
 use crate::error::{Error, Result, Subject, sqlstate};
 use crate::log::tables::layout::TableLayout;
 use crate::sql::functions::texts::write_column;
@@ -75,7 +77,7 @@ impl Target {
         };
         Ok(Self {
             schema: object.schema(),
-            alias: alias.unwrap_or(name).to_owned(),
+            alias: alias.unwrap_or(&object.name).to_owned(),
             layout,
             object,
         })
@@ -286,7 +288,21 @@ fn refused(object: &CatalogObject, verb: Verb) -> Error {
     .hint(hint)
 }
 
-/// The relation's own name in a possibly qualified one: `public.t`, `tidemill.public.t`.
+/// A name that has no schema in front of it, such as a column's.
+pub(super) fn plain_name(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [ast::ObjectNamePart::Identifier(name)] => Ok(folded(name)),
+        _ => relation_name(name),
+    }
+}
+
+/// A name without what stands in front of it.
+pub(super) fn last_name(name: &ObjectName) -> Option<String> {
+    let last = name.0.last().and_then(ast::ObjectNamePart::as_ident);
+    last.map(folded)
+}
+
+/// A relation's name, with its schema where that was said: `t`, `public.t`, `pg_temp.t`.
 pub(super) fn relation_name(name: &ObjectName) -> Result<String> {
     let parts: Vec<&ast::Ident> = name
         .0
@@ -296,7 +312,12 @@ pub(super) fn relation_name(name: &ObjectName) -> Result<String> {
     let schema_at = parts.len().checked_sub(2);
     match (parts.last(), schema_at.map(|at| folded(parts[at]))) {
         (Some(last), None) => Ok(folded(last)),
-        (Some(last), Some(schema)) if schema == "public" => Ok(folded(last)),
+        (Some(last), Some(schema)) if schema == PUBLIC_SCHEMA => {
+            Ok(format!("{PUBLIC_SCHEMA}.{}", folded(last)))
+        }
+        (Some(last), Some(schema)) if is_temporary_schema(&schema) => {
+            Ok(format!("{TEMPORARY_SCHEMA}.{}", folded(last)))
+        }
         (_, Some(schema)) => Err(Error::new(
             sqlstate::INVALID_SCHEMA_NAME,
             format!("schema \"{schema}\" does not exist"),

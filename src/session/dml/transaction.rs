@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::catalog::definition::CatalogObject;
+use crate::catalog::temporary::is_temporary;
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::log::stored::StoredWriter;
@@ -21,33 +22,42 @@ use crate::log::{LogMark, LogPosition, LogTransaction};
 /// Bytes of uncommitted changes to tables that one transaction may hold.
 const CHANGES_BYTES_MAX: usize = 1 << 30;
 
+/// Changes to tables, by identifier.
+pub type Overlays = HashMap<u32, Overlay>;
+
 /// The rows of an open transaction. Dropped without commit: as if never.
+///
+/// The rows of temporary tables are changes that no commit takes along: under them there is nothing,
+/// and they go from one transaction of the session to the next.
 #[derive(Debug)]
 pub struct Transaction {
     store: Arc<TableStore>,
     log: LogTransaction,
     view: TablesView,
-    overlays: Arc<HashMap<u32, Overlay>>,
+    overlays: Arc<Overlays>,
     /// As each table was when its first change was made.
     layouts: HashMap<u32, Arc<TableLayout>>,
     /// As each stream was when its last rows came, and how they are named for the log.
     streams: HashMap<u32, (Arc<CatalogObject>, StoredWriter)>,
     base: Option<LogPosition>,
-    bytes: usize,
 }
 
 /// A place in a transaction to go back to.
 #[derive(Debug, Clone)]
 pub struct TransactionMark {
-    overlays: Arc<HashMap<u32, Overlay>>,
-    bytes: usize,
+    overlays: Arc<Overlays>,
     log: LogMark,
 }
 
 impl Transaction {
     /// A transaction that sees what is committed now.
     pub fn begin(store: &Arc<TableStore>) -> Result<Self> {
-        let overlays: Arc<HashMap<u32, Overlay>> = Arc::default();
+        Self::begin_over(store, Arc::default())
+    }
+
+    /// As [`Self::begin`], in a session with these rows of temporary tables.
+    pub fn begin_over(store: &Arc<TableStore>, temporary: Arc<Overlays>) -> Result<Self> {
+        let overlays = temporary;
         Ok(Self {
             store: Arc::clone(store),
             log: store.log().begin(),
@@ -56,7 +66,6 @@ impl Transaction {
             layouts: HashMap::new(),
             streams: HashMap::new(),
             base: None,
-            bytes: 0,
         })
     }
 
@@ -71,16 +80,27 @@ impl Transaction {
         &self.view
     }
 
-    /// Nothing was changed.
+    /// Nothing was changed that a commit must keep.
     pub fn is_empty(&self) -> bool {
-        self.overlays.is_empty() && self.log.is_empty()
+        self.overlays.keys().all(|oid| is_temporary(*oid)) && self.log.is_empty()
+    }
+
+    /// Takes the rows of temporary tables out.
+    pub fn take_temporary(&mut self) -> Arc<Overlays> {
+        // The view shares what is taken.
+        self.view = TablesView::new(self.view.snapshot().clone(), Arc::default());
+        if self.overlays.keys().all(|oid| is_temporary(*oid)) {
+            return std::mem::take(&mut self.overlays);
+        }
+        let overlays = Arc::make_mut(&mut self.overlays);
+        let temporary: Overlays = overlays.extract_if(|oid, _| is_temporary(*oid)).collect();
+        Arc::new(temporary)
     }
 
     /// A place to go back to.
     pub fn mark(&self) -> TransactionMark {
         TransactionMark {
             overlays: Arc::clone(&self.overlays),
-            bytes: self.bytes,
             log: self.log.mark(),
         }
     }
@@ -88,7 +108,6 @@ impl Transaction {
     /// Takes back what was changed after `mark`.
     pub fn rollback_to(&mut self, mark: &TransactionMark) -> Result<()> {
         self.overlays = Arc::clone(&mark.overlays);
-        self.bytes = mark.bytes;
         self.log.rollback_to(mark.log);
         self.begin_statement()
     }
@@ -105,7 +124,6 @@ impl Transaction {
             return;
         }
         self.base = Some(self.base.map_or(base, |earlier| earlier.min(base)));
-        self.bytes += layer_bytes(&layer);
         self.layouts
             .entry(layout.oid())
             .or_insert_with(|| Arc::clone(layout));
@@ -115,7 +133,8 @@ impl Transaction {
 
     /// Fails when a statement's changes with those before are too many to hold.
     pub(super) fn check_room(&self, statement_bytes: usize) -> Result<()> {
-        if self.bytes + statement_bytes <= CHANGES_BYTES_MAX {
+        let bytes: usize = self.overlays.values().map(Overlay::bytes).sum();
+        if bytes + statement_bytes <= CHANGES_BYTES_MAX {
             return Ok(());
         }
         Err(Error::new(
@@ -123,7 +142,7 @@ impl Transaction {
             "the transaction changes more rows of tables than fit in memory",
         )
         .detail(format!(
-            "Uncommitted changes to tables may take {} MiB.",
+            "Uncommitted changes to tables, and the rows of temporary ones, may take {} MiB.",
             CHANGES_BYTES_MAX >> 20
         ))
         .hint("Change the rows in several transactions, or INSERT into a stream, which has no such limit."))
@@ -188,17 +207,4 @@ impl Transaction {
         changes.sort_by_key(|table| table.layout.oid());
         self.store.commit(self.log, changes, base).await
     }
-}
-
-/// Bytes that an entry takes beside its key and values, about.
-pub(super) const ENTRY_BYTES: usize = 96;
-
-fn layer_bytes(layer: &Layer) -> usize {
-    layer
-        .iter()
-        .map(|(key, entry)| {
-            let value = |v: &Option<Vec<u8>>| v.as_ref().map_or(0, Vec::len);
-            ENTRY_BYTES + key.len() + value(&entry.before) + value(&entry.after)
-        })
-        .sum()
 }

@@ -3,13 +3,14 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::create::{
-    added_column, checked, declared_type, expectation, option_list, option_name, watermark,
+    added_column, checked, declared_type, effective, expectation, option_list, option_name,
+    watermark,
 };
 use super::{accept_kind, aggregates, functions, grants, if_exists, roles, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::access::Owned;
-use crate::sql::cursor::Cursor;
+use crate::sql::cursor::{Cursor, target};
 use crate::sql::options::{self, Targets};
 use crate::sql::statement::{AlterAction, ColumnType, ObjectKind, Statement};
 
@@ -74,7 +75,7 @@ pub(super) fn drop(cursor: &mut Cursor) -> Result<Statement> {
         cursor.accept("CONCURRENTLY");
     }
     let if_exists = if_exists(cursor);
-    let names = cursor.object_names()?;
+    let names = cursor.target_names()?;
     let cascade = cursor.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");
     Ok(Statement::Drop {
         kind,
@@ -100,7 +101,7 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     let position = cursor.position();
     let if_exists = if_exists(cursor);
     cursor.accept("ONLY");
-    let name = cursor.object_name()?;
+    let name = cursor.target_name()?;
     if matches!(kind, ObjectKind::Stream | ObjectKind::Table) && sees_action(cursor) {
         return Ok(Statement::AlterRelation {
             kind,
@@ -133,7 +134,7 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     let target = Targets::of_kind(kind);
     if cursor.sees("SET") && !cursor.sees("SET SCHEMA") {
         cursor.advance();
-        let set = checked(target, option_list(cursor)?)?;
+        let set = checked(target, effective(target, option_list(cursor)?))?;
         return Ok(Statement::AlterOptions {
             kind,
             name,
@@ -195,6 +196,9 @@ fn action(cursor: &mut Cursor) -> Result<AlterAction> {
 fn add(cursor: &mut Cursor) -> Result<AlterAction> {
     if cursor.accept("CONSTRAINT") {
         let name = cursor.identifier()?;
+        if cursor.accept("PRIMARY KEY") {
+            return cursor.column_names().map(AlterAction::AddPrimaryKey);
+        }
         if !cursor.sees("EXPECT") {
             return Err(unsupported(cursor, "ADD CONSTRAINT without EXPECT")
                 .hint("Write ADD CONSTRAINT name EXPECT (condition) [ON VIOLATION DROP ROW]."));
@@ -204,7 +208,10 @@ fn add(cursor: &mut Cursor) -> Result<AlterAction> {
     if cursor.sees("WATERMARK FOR") {
         return watermark(cursor).map(|w| AlterAction::SetWatermark(Some(w)));
     }
-    for words in ["PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN KEY", "EXCLUDE"] {
+    if cursor.accept("PRIMARY KEY") {
+        return cursor.column_names().map(AlterAction::AddPrimaryKey);
+    }
+    for words in ["UNIQUE", "CHECK", "FOREIGN KEY", "EXCLUDE"] {
         if cursor.sees(words) {
             return Err(unsupported(cursor, &format!("ALTER … ADD {words}")));
         }
@@ -315,7 +322,7 @@ pub(super) fn comment(cursor: &mut Cursor) -> Result<Statement> {
         (ObjectKind::Table, name, Some(column))
     } else {
         let kind = kind(cursor, "COMMENT ON")?;
-        (kind, cursor.object_name()?, None)
+        (kind, cursor.target_name()?, None)
     };
     cursor.expect("IS")?;
     let comment = if cursor.accept("NULL") {
@@ -338,9 +345,9 @@ fn column_of(cursor: &mut Cursor) -> Result<(String, String)> {
     while cursor.accept_token(&Token::Period) {
         parts.push(cursor.label()?);
     }
-    match (parts.pop(), parts.pop()) {
-        (Some(column), Some(relation)) => Ok((relation, column)),
-        _ => Err(
+    match parts.pop().filter(|_| !parts.is_empty()) {
+        Some(column) => Ok((target(parts).map_err(|e| e.position(position))?, column)),
+        None => Err(
             Error::new(sqlstate::SYNTAX_ERROR, "column name must be qualified").position(position),
         ),
     }

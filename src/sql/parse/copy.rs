@@ -55,7 +55,7 @@ fn target(cursor: &mut Cursor) -> Result<CopyTarget> {
         cursor.expect_token(&Token::RParen)?;
         return Ok(CopyTarget::Query(Box::new(inner)));
     }
-    let name = cursor.object_name()?;
+    let name = cursor.target_name()?;
     let columns = if cursor.peek() == &Token::LParen {
         cursor.column_names()?
     } else {

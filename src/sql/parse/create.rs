@@ -11,6 +11,7 @@ use super::{
 use crate::catalog::definition::{
     ColumnDefinition, ExpectationDefinition, OnViolation, OptionValue, Options, WatermarkDefinition,
 };
+use crate::catalog::temporary::{OnCommit, TEMPORARY_SCHEMA};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::cursor::Cursor;
 use crate::sql::data_types::{folded, sql_type, text_type};
@@ -26,6 +27,18 @@ use crate::values::input::ColumnBuilder;
 
 /// Binding strength of `IS`: a DEFAULT ends before a following `NOT NULL`.
 pub(super) const DEFAULT_PRECEDENCE: u8 = 40;
+
+/// What a table's definition begins with. LOCAL and GLOBAL say nothing; UNLOGGED allows rows to be lost, and none are.
+const TABLE_WORDS: [&str; 8] = [
+    "TABLE",
+    "TEMPORARY TABLE",
+    "TEMP TABLE",
+    "LOCAL TEMPORARY TABLE",
+    "LOCAL TEMP TABLE",
+    "GLOBAL TEMPORARY TABLE",
+    "GLOBAL TEMP TABLE",
+    "UNLOGGED TABLE",
+];
 
 /// Reads a `CREATE` statement.
 pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
@@ -46,8 +59,8 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
         indexes::create(cursor)?
     } else if or_replace {
         return Err(cursor.expected("STREAM, MATERIALIZED VIEW, VIEW, FUNCTION or AGGREGATE"));
-    } else if cursor.accept("TABLE") {
-        table(cursor)?
+    } else if let Some(words) = cursor.accept_one(&TABLE_WORDS) {
+        table(cursor, words.contains("TEMP"))?
     } else if cursor.accept("SINK") {
         sink(cursor)?
     } else if cursor.accept("SECRET") {
@@ -90,8 +103,6 @@ fn unknown_kind(cursor: &Cursor) -> Error {
         "TYPE",
         "DOMAIN",
         "SEQUENCE",
-        "TEMP TABLE",
-        "TEMPORARY TABLE",
         "TEMP VIEW",
         "TEMPORARY VIEW",
         "UNLOGGED TABLE",
@@ -153,11 +164,17 @@ fn stream(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
     }))
 }
 
-fn table(cursor: &mut Cursor) -> Result<Statement> {
+fn table(cursor: &mut Cursor, is_temporary: bool) -> Result<Statement> {
     let if_not_exists = if_not_exists(cursor);
-    let name = cursor.object_name()?;
     let position = cursor.position();
-    let body = if cursor.peek() == &Token::LParen {
+    let (name, is_temporary) = table_name(cursor.target_name()?, is_temporary)
+        .map_err(|error| error.position(position))?;
+    let position = cursor.position();
+    let column_names = match sees_column_names(cursor) {
+        true => cursor.column_names()?,
+        false => Vec::new(),
+    };
+    let body = if column_names.is_empty() && cursor.peek() == &Token::LParen {
         body(cursor)?
     } else {
         Body::default()
@@ -177,11 +194,16 @@ fn table(cursor: &mut Cursor) -> Result<Statement> {
                 .position(position),
         );
     }
+    let on_commit = on_commit(cursor, is_temporary)?;
     let query = if cursor.accept("AS") {
         Some(cursor.query()?.0)
     } else {
         None
     };
+    let with_data = query.is_none() || !cursor.accept("WITH NO DATA");
+    if query.is_some() {
+        cursor.accept("WITH DATA");
+    }
     if query.is_none() && body.columns.is_empty() {
         return Err(cursor.expected("a list of columns or AS and a query"));
     }
@@ -189,10 +211,55 @@ fn table(cursor: &mut Cursor) -> Result<Statement> {
         name,
         if_not_exists,
         columns: body.columns,
+        column_names,
         primary_key: body.primary_key,
-        options: checked(Targets::TABLE, given)?,
+        temporary: is_temporary.then_some(on_commit),
+        options: checked(Targets::TABLE, effective(Targets::TABLE, given))?,
         query,
+        with_data,
     }))
+}
+
+/// `(a, b)` as in `CREATE TABLE t (a, b) AS …`: names without types.
+fn sees_column_names(cursor: &Cursor) -> bool {
+    cursor.peek() == &Token::LParen
+        && matches!(cursor.peek_at(1), Token::Word(_))
+        && matches!(cursor.peek_at(2), Token::Comma | Token::RParen)
+}
+
+/// A table in the schema `pg_temp` is temporary without the word, and one with the word in no other.
+fn table_name(name: String, is_temporary: bool) -> Result<(String, bool)> {
+    match name.split_once('.') {
+        Some((TEMPORARY_SCHEMA, name)) => Ok((name.to_owned(), true)),
+        Some(("public", _)) if is_temporary => Err(Error::new(
+            sqlstate::INVALID_TABLE_DEFINITION,
+            "cannot create temporary relation in non-temporary schema",
+        )),
+        Some(("public", name)) => Ok((name.to_owned(), false)),
+        _ => Ok((name, is_temporary)),
+    }
+}
+
+/// `ON COMMIT { PRESERVE ROWS | DELETE ROWS | DROP }`
+fn on_commit(cursor: &mut Cursor, is_temporary: bool) -> Result<OnCommit> {
+    let position = cursor.position();
+    if !cursor.accept("ON COMMIT") {
+        return Ok(OnCommit::default());
+    }
+    let action = match cursor.accept_one(&["PRESERVE ROWS", "DELETE ROWS", "DROP"]) {
+        Some("PRESERVE ROWS") => OnCommit::PreserveRows,
+        Some("DELETE ROWS") => OnCommit::DeleteRows,
+        Some(_) => OnCommit::Drop,
+        None => return Err(cursor.expected("PRESERVE ROWS, DELETE ROWS or DROP")),
+    };
+    match is_temporary {
+        true => Ok(action),
+        false => Err(Error::new(
+            sqlstate::INVALID_TABLE_DEFINITION,
+            "ON COMMIT can only be used on temporary tables",
+        )
+        .position(position)),
+    }
 }
 
 /// `CREATE OR REPLACE MATERIALIZED VIEW` was read.
@@ -583,7 +650,7 @@ fn check_watermark(
 }
 
 /// A `WITH (…)` list as it was written, each with its character position.
-type GivenOptions = Vec<(String, OptionValue, usize)>;
+pub(super) type GivenOptions = Vec<(String, OptionValue, usize)>;
 
 /// `[WITH (name = value, …)]`
 fn with_options(cursor: &mut Cursor) -> Result<GivenOptions> {
@@ -681,6 +748,27 @@ fn take_connector(given: &mut GivenOptions) -> Option<String> {
 }
 
 /// Canonical options; an error points at the option.
+/// How PostgreSQL is to lay out a table, and when to clean it up.
+const STORAGE_PARAMETERS: [&str; 8] = [
+    "autovacuum_",
+    "fillfactor",
+    "log_autovacuum_",
+    "parallel_workers",
+    "toast.",
+    "toast_tuple_target",
+    "user_catalog_table",
+    "vacuum_",
+];
+
+/// The options that mean something here: a table's rows are laid out by the store.
+pub(super) fn effective(target: Targets, mut given: GivenOptions) -> GivenOptions {
+    if target == Targets::TABLE {
+        let is_storage = |name: &str| STORAGE_PARAMETERS.iter().any(|p| name.starts_with(p));
+        given.retain(|(name, ..)| !is_storage(name));
+    }
+    given
+}
+
 pub(super) fn checked(target: Targets, given: GivenOptions) -> Result<Options> {
     let mut checked = Options::new();
     for (name, value, position) in given {

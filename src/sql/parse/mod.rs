@@ -235,7 +235,7 @@ fn truncate(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("TRUNCATE")?;
     cursor.accept("TABLE");
     cursor.accept("ONLY");
-    let names = cursor.object_names()?;
+    let names = cursor.target_names()?;
     cursor.accept_one(&["RESTART IDENTITY", "CONTINUE IDENTITY"]);
     cursor.accept_one(&["CASCADE", "RESTRICT"]);
     Ok(Statement::Truncate(names))

@@ -51,7 +51,7 @@ pub(super) fn run(cursor: &mut Cursor) -> Result<Statement> {
         _ => {
             cursor.advance();
             accept_kind(cursor);
-            Ok(Statement::Describe(cursor.object_name()?))
+            Ok(Statement::Describe(cursor.target_name()?))
         }
     }
 }

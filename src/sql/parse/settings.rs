@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{accept_kind, functions};
 use crate::error::Result;
 use crate::sql::cursor::Cursor;
-use crate::sql::statement::{ObjectKind, Statement, TransactionModes};
+use crate::sql::statement::{Discarded, ObjectKind, Statement, TransactionModes};
 
 /// Reads `SHOW`, `SET`, `RESET` or `DISCARD`.
 pub(super) fn setting(cursor: &mut Cursor) -> Result<Statement> {
@@ -24,7 +24,11 @@ pub(super) fn setting(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("DISCARD")?;
     let parts = ["ALL", "PLANS", "SEQUENCES", "TEMPORARY", "TEMP"];
     match cursor.accept_one(&parts) {
-        Some(_) => Ok(Statement::Discard),
+        Some("ALL") => Ok(Statement::Discard(Discarded::All)),
+        // Plans are made for each execution, and there are no sequences.
+        Some("PLANS") => Ok(Statement::NoOperation("DISCARD PLANS")),
+        Some("SEQUENCES") => Ok(Statement::NoOperation("DISCARD SEQUENCES")),
+        Some(_) => Ok(Statement::Discard(Discarded::Temporary)),
         None => Err(cursor.expected("ALL, PLANS, SEQUENCES or TEMP")),
     }
 }
@@ -53,7 +57,7 @@ fn show(cursor: &mut Cursor) -> Result<Statement> {
         let kind = accept_kind(cursor).ok_or_else(|| {
             cursor.expected("STREAM, TABLE, MATERIALIZED VIEW, VIEW, INDEX or SINK")
         })?;
-        return Ok(Statement::ShowCreate(kind, cursor.object_name()?));
+        return Ok(Statement::ShowCreate(kind, cursor.target_name()?));
     }
     if cursor.accept("OPTIONS FOR") {
         return options_for(cursor);

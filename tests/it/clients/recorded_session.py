@@ -105,8 +105,6 @@ ask("metabase privileges", """with table_privileges as (select NULL as role, t.s
   from (select schemaname, tablename as objectname from pg_catalog.pg_tables union select schemaname, viewname as objectname from pg_catalog.pg_views union select schemaname, matviewname as objectname from pg_catalog.pg_matviews) t
   where t.schemaname !~ '^pg_' and t.schemaname <> 'information_schema' and pg_catalog.has_schema_privilege(current_user, t.schemaname, 'USAGE'))
   select t.* from table_privileges t where t.table like 'rec%%'""")
-# Materialized views are in information_schema here, so that Grafana lists them: what Metabase then adds
-# is there already, and its UNION ALL is a UNION to compare.
 ask("metabase fields", """SELECT c.column_name AS name, c.udt_name AS "database-type", c.ordinal_position - 1 AS position, c.table_schema AS schema, c.table_name AS table,
   pk.column_name IS NOT NULL AS pk, col_description(CAST(CAST(format('%%I.%%I', CAST(c.table_schema AS TEXT), CAST(c.table_name AS TEXT)) AS REGCLASS) AS OID), c.ordinal_position) AS comment,
   ((column_default IS NULL) OR (LOWER(column_default) = 'null')) AND (is_nullable = 'NO') AND NOT (is_identity = 'YES') AS required
@@ -114,7 +112,7 @@ ask("metabase fields", """SELECT c.column_name AS name, c.udt_name AS "database-
   INNER JOIN information_schema.key_column_usage AS kc ON tc.constraint_name = kc.constraint_name AND tc.table_schema = kc.table_schema AND tc.table_name = kc.table_name
   WHERE tc.constraint_type = 'PRIMARY KEY') AS pk ON c.table_schema = pk.table_schema AND c.table_name = pk.table_name AND c.column_name = pk.column_name
   WHERE c.table_schema !~ '^information_schema|catalog_history|pg_' AND c.table_name LIKE 'rec%%'
-  UNION SELECT pa.attname AS name, pt.typname AS "database-type", pa.attnum - 1 AS position, pn.nspname AS schema, pc.relname AS table, FALSE AS pk, NULL AS comment, FALSE AS required
+  UNION ALL SELECT pa.attname AS name, pt.typname AS "database-type", pa.attnum - 1 AS position, pn.nspname AS schema, pc.relname AS table, FALSE AS pk, NULL AS comment, FALSE AS required
   FROM pg_catalog.pg_class AS pc INNER JOIN pg_catalog.pg_namespace AS pn ON pn.oid = pc.relnamespace INNER JOIN pg_catalog.pg_attribute AS pa ON pa.attrelid = pc.oid INNER JOIN pg_catalog.pg_type AS pt ON pt.oid = pa.atttypid
   WHERE pc.relkind = 'm' AND pa.attnum >= 1 AND pc.relname LIKE 'rec%%'""")
 ask("metabase fks", """SELECT fk_ns.nspname AS "fk-table-schema", fk_table.relname AS "fk-table-name", fk_column.attname AS "fk-column-name" FROM pg_constraint AS c

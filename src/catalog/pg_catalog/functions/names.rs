@@ -56,7 +56,10 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     }),
     Definition::new("function_oid", &["text"], "oid", function_oid),
     Definition::new("oid_to_regclass_text", &["oid"], "text", |c, a| {
-        shown(int(a, 0), c.relation(int(a, 0)).map(|r| relation_text(&r)))
+        shown(
+            int(a, 0),
+            c.relation(int(a, 0)).map(|r| relation_text(c, &r)),
+        )
     }),
     Definition::new("oid_to_regtype_text", &["oid"], "text", |c, a| {
         let found = c.type_by_oid(int(a, 0));
@@ -90,7 +93,8 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("format", FORMAT_ARGUMENTS, "text", format).with_null(),
     Definition::new("pg_table_is_visible", &["oid"], "bool", |c, a| {
         let found = c.relation(int(a, 0));
-        Ok(found.map(|r| r.namespace != INFORMATION_SCHEMA_OID).into())
+        let visible = |r: Relation| r.namespace != INFORMATION_SCHEMA_OID && !c.is_hidden(&r);
+        Ok(found.map(visible).into())
     }),
     Definition::new("pg_type_is_visible", &["oid"], "bool", |c, a| {
         Ok(c.type_by_oid(int(a, 0)).map(|_| true).into())
@@ -144,9 +148,10 @@ fn shown(oid: i64, name: Option<String>) -> Result<Datum> {
     .into())
 }
 
-fn relation_text(r: &Relation) -> String {
+fn relation_text(catalog: &Catalog, r: &Relation) -> String {
     let name = quote_ident(&r.name);
     match r.namespace {
+        _ if catalog.is_hidden(r) => format!("public.{name}"),
         INFORMATION_SCHEMA_OID => format!("information_schema.{name}"),
         _ => name,
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::super::DATABASE_NAME;
-use super::super::model::{Catalog, NAMESPACES, PUBLIC_OID};
+use super::super::model::{Catalog, NAMESPACES, PUBLIC_OID, TEMPORARY_OID};
 use super::super::relation::Datum;
 use super::{Definition, int, text};
 use crate::catalog::access::acl::Privileges;
@@ -218,6 +218,8 @@ fn of_table(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
         return missing_relation(name);
     };
     match u32::try_from(relation.oid) {
+        // Whoever finds it has made it.
+        _ if relation.namespace == TEMPORARY_OID => Ok(true.into()),
         Ok(oid) if relation.is_users() => {
             Ok(holds_any(catalog, &subject, &ObjectKey::Relation(oid), wanted)?.into())
         }

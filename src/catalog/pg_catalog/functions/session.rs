@@ -1,10 +1,11 @@
 //! The session and the server: who, where, which settings.
 
-use super::super::model::Catalog;
+use super::super::model::{Catalog, TEMPORARY_OID};
 use super::super::relation::Datum;
 use super::super::{DATABASE_NAME, PUBLIC_SCHEMA, VERSION_TEXT};
 use super::{Definition, flag, int, text};
 use crate::catalog::pg_catalog::backends::Backend;
+use crate::catalog::temporary::TEMPORARY_SCHEMA_SHOWN;
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) const FUNCTIONS: &[Definition] = &[
@@ -14,10 +15,13 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("current_schema", &[""], "name", |_, _| {
         Ok(PUBLIC_SCHEMA.into())
     }),
-    Definition::new("current_schemas", &["bool"], "name[]", |_, a| {
+    Definition::new("current_schemas", &["bool"], "name[]", |c, a| {
         let mut schemas = vec![PUBLIC_SCHEMA.to_owned()];
         if flag(a, 0) {
             schemas.insert(0, "pg_catalog".to_owned());
+            if c.has_temporary() {
+                schemas.insert(0, TEMPORARY_SCHEMA_SHOWN.to_owned());
+            }
         }
         Ok(schemas.into())
     }),
@@ -61,6 +65,17 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_blocking_pids", &["int4"], "oid[]", |_, _| {
         Ok(Vec::<i64>::new().into())
     }),
+    Definition::new("pg_reload_conf", &[""], "bool", |c, _| {
+        if !c.model.subject().is_superuser {
+            return Err(Error::new(
+                sqlstate::INSUFFICIENT_PRIVILEGE,
+                "permission denied for function pg_reload_conf",
+            ));
+        }
+        c.facts.backends.reload();
+        Ok(true.into())
+    })
+    .volatile(),
     Definition::new("pg_is_in_recovery", &[""], "bool", |_, _| Ok(false.into())),
     Definition::new("pg_is_wal_replay_paused", &[""], "bool", |_, _| {
         Ok(false.into())
@@ -68,7 +83,9 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_is_other_temp_schema", &["oid"], "bool", |_, _| {
         Ok(false.into())
     }),
-    Definition::new("pg_my_temp_schema", &[""], "oid", |_, _| Ok(0i64.into())),
+    Definition::new("pg_my_temp_schema", &[""], "oid", |c, _| {
+        Ok(if c.has_temporary() { TEMPORARY_OID } else { 0 }.into())
+    }),
     Definition::new("txid_current", &[""], "int8", transaction),
     Definition::new("txid_current_if_assigned", &[""], "int8", transaction),
     Definition::new("pg_postmaster_start_time", &[""], "timestamptz", started),

@@ -53,6 +53,7 @@ fn table(name: &str, oid: u32, key: &[&str], columns: Vec<ColumnDefinition>) -> 
         primary_key: key.iter().map(|k| (*k).to_owned()).collect(),
         options: BTreeMap::new(),
         shape: Default::default(),
+        on_commit: Default::default(),
     });
     object(name, oid, definition)
 }

@@ -8,7 +8,7 @@ fn drops_alters_comments() {
         one("DROP MATERIALIZED VIEW IF EXISTS a, public.b CASCADE"),
         Statement::Drop {
             kind: ObjectKind::MaterializedView,
-            names: vec!["a".into(), "b".into()],
+            names: vec!["a".into(), "public.b".into()],
             if_exists: true,
             cascade: true
         }
@@ -39,7 +39,7 @@ fn drops_alters_comments() {
         one("alter table \"tidemill\".\"public\".\"t\" rename to \"t__dbt_backup\""),
         Statement::Rename {
             kind: ObjectKind::Table,
-            name: "t".into(),
+            name: "public.t".into(),
             new_name: "t__dbt_backup".into()
         }
     );

@@ -278,3 +278,45 @@ fn create_aggregate_in_its_forms() {
     assert!(if_exists && cascade);
     assert_eq!(aggregates[1].types.as_ref().map(Vec::len), Some(2));
 }
+
+#[test]
+fn temporary_tables() {
+    use crate::catalog::temporary::OnCommit;
+
+    for (sql, name, temporary) in [
+        ("CREATE TABLE t (a INT)", "t", None),
+        ("CREATE TABLE public.t (a INT)", "t", None),
+        (
+            "CREATE TEMP TABLE t (a INT)",
+            "t",
+            Some(OnCommit::PreserveRows),
+        ),
+        (
+            "CREATE TABLE pg_temp.t (a INT)",
+            "t",
+            Some(OnCommit::PreserveRows),
+        ),
+        (
+            "CREATE LOCAL TEMPORARY TABLE IF NOT EXISTS t (a INT) ON COMMIT DELETE ROWS",
+            "t",
+            Some(OnCommit::DeleteRows),
+        ),
+        (
+            "CREATE TEMP TABLE t (a, b) ON COMMIT DROP AS SELECT 1, 2 WITH NO DATA",
+            "t",
+            Some(OnCommit::Drop),
+        ),
+    ] {
+        let Statement::CreateTable(create) = one(sql) else {
+            panic!("{sql}")
+        };
+        assert_eq!((create.name.as_str(), create.temporary), (name, temporary));
+    }
+    for sql in [
+        "CREATE TEMP TABLE public.t (a INT)",
+        "CREATE TABLE t (a INT) ON COMMIT DROP",
+    ] {
+        let error = crate::sql::parse(sql).unwrap_err();
+        assert_eq!(error.sqlstate(), "42P16", "{sql}");
+    }
+}

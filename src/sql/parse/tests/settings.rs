@@ -1,7 +1,7 @@
 //! Parameters of the session, and transactions.
 
 use super::*;
-use crate::sql::statement::TransactionModes;
+use crate::sql::statement::{Discarded, TransactionModes};
 
 #[test]
 fn parameters() {
@@ -74,7 +74,9 @@ fn parameters() {
         ),
         ("SHOW ALL", Statement::ShowParameter("all".into())),
         ("RESET ALL", Statement::ResetParameter("all".into())),
-        ("DISCARD ALL", Statement::Discard),
+        ("DISCARD ALL", Statement::Discard(Discarded::All)),
+        ("DISCARD TEMP", Statement::Discard(Discarded::Temporary)),
+        ("DISCARD PLANS", Statement::NoOperation("DISCARD PLANS")),
     ] {
         assert_eq!(one(sql), expected, "{sql}");
     }

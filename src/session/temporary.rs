@@ -1,0 +1,205 @@
+//! Temporary tables: the session's side.
+//!
+//! ```text
+//!   committed definitions ──┐
+//!   temporary definitions ──┴─► what a transaction sees ──commit──► temporary definitions, rows
+//! ```
+//!
+//! Their definitions lie over those of the catalog, their rows are the changes of a transaction that
+//! no commit takes along: statements, savepoints and rollbacks know no difference, and what is only
+//! in memory is gone with the session, however it ends. Rows are counted against the memory of
+//! queries between transactions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+
+use super::Session;
+use super::dml::transaction::Overlays;
+use super::rowset::done;
+use super::{StatementResult, versions};
+use crate::catalog::changes::{CatalogChange, CatalogTransaction};
+use crate::catalog::definition::CatalogObject;
+use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::temporary::{OnCommit, TEMPORARY_SCHEMA, TemporaryTables};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::statement::{CopyTarget, Statement};
+
+/// A session's temporary tables between two transactions; their rows are in the session's rows.
+pub(super) struct Temporary {
+    definitions: TemporaryTables,
+    /// Counts changes of the definitions.
+    version: u64,
+    /// The committed definitions that were looked at last, and with the session's own over them.
+    seen: Option<(Arc<CatalogSnapshot>, Arc<CatalogSnapshot>)>,
+    memory: MemoryReservation,
+}
+
+/// What a commit leaves of temporary tables.
+pub(super) struct KeptTemporary {
+    definitions: TemporaryTables,
+    rows: Arc<Overlays>,
+}
+
+impl Temporary {
+    pub fn new(pool: &Arc<dyn MemoryPool>) -> Self {
+        Self {
+            definitions: TemporaryTables::new(),
+            version: 0,
+            seen: None,
+            memory: MemoryConsumer::new("temporary tables").register(pool),
+        }
+    }
+
+    /// Grows with every change of the definitions.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The committed definitions as the session sees them.
+    fn over(&mut self, committed: Arc<CatalogSnapshot>) -> Arc<CatalogSnapshot> {
+        if self.definitions.is_empty() {
+            return committed;
+        }
+        if let Some((known, seen)) = &self.seen
+            && Arc::ptr_eq(known, &committed)
+        {
+            return Arc::clone(seen);
+        }
+        let seen = Arc::new(committed.with_temporary(self.definitions.clone()));
+        self.seen = Some((committed, Arc::clone(&seen)));
+        seen
+    }
+}
+
+impl Session {
+    /// The newest committed definitions, with the session's temporary tables.
+    pub(super) fn newest_definitions(&mut self) -> Arc<CatalogSnapshot> {
+        self.temporary.over(self.parts.catalog.snapshot())
+    }
+
+    /// What a commit leaves of temporary tables, by what `ON COMMIT` said. 53200 if their rows are
+    /// too many to keep. `rows`: as the transaction leaves them; `None`: as they were.
+    pub(super) fn kept_by_commit(
+        &mut self,
+        catalog: &mut CatalogTransaction,
+        rows: Option<Arc<Overlays>>,
+    ) -> Result<KeptTemporary> {
+        let mut definitions = catalog.take_temporary();
+        definitions.retain(|_, table| table.on_commit() != OnCommit::Drop);
+        let keeps_rows: HashMap<u32, bool> = definitions
+            .values()
+            .map(|table| (table.oid, table.on_commit() == OnCommit::PreserveRows))
+            .collect();
+        let keeps = |oid: &u32| keeps_rows.get(oid).copied().unwrap_or(false);
+        let mut rows = rows.unwrap_or_else(|| self.rows.temporary());
+        if !rows.keys().all(keeps) {
+            Arc::make_mut(&mut rows).retain(|oid, _| keeps(oid));
+        }
+        let bytes = rows.values().map(|table| table.bytes()).sum();
+        self.temporary.memory.try_resize(bytes)?;
+        Ok(KeptTemporary { definitions, rows })
+    }
+
+    /// The commit worked.
+    pub(super) fn keep_temporary(&mut self, kept: KeptTemporary) {
+        self.rows.keep_temporary(kept.rows);
+        if kept.definitions != self.temporary.definitions {
+            self.temporary.definitions = kept.definitions;
+            self.temporary.version += 1;
+            self.temporary.seen = None;
+        }
+    }
+
+    /// `DISCARD TEMP`
+    pub(super) fn discard_temporary(&mut self) -> Result<StatementResult> {
+        let tables = self.definitions().temporary().clone();
+        for (name, table) in tables {
+            let oid = table.oid;
+            self.stage(CatalogChange::Drop { name, oid }, None)?;
+        }
+        Ok(done("DISCARD TEMP"))
+    }
+
+    /// All of them go at once, outside any transaction.
+    pub(super) fn forget_temporary(&mut self) {
+        self.keep_temporary(KeptTemporary {
+            definitions: TemporaryTables::new(),
+            rows: Arc::default(),
+        });
+        self.temporary.memory.free();
+    }
+
+    /// Statements of ours name relations without a schema from here on: one that said `public` means
+    /// what is permanent.
+    pub(super) fn settle_names(&self, statement: &Statement) -> Option<Statement> {
+        let catalog = self.definitions();
+        let mut settled = statement.clone();
+        let mut is_changed = false;
+        for name in target_names(&mut settled)? {
+            // An object may have such a name itself.
+            let is_own = catalog.permanent(name).is_some();
+            let Some((schema, bare)) = name.split_once('.').filter(|_| !is_own) else {
+                continue;
+            };
+            match schema {
+                TEMPORARY_SCHEMA if catalog.temporary().contains_key(bare) => {}
+                crate::catalog::pg_catalog::PUBLIC_SCHEMA => {
+                    if catalog.temporary().contains_key(bare) {
+                        self.scope.leave_out_temporary();
+                    }
+                }
+                _ => continue,
+            }
+            *name = bare.to_owned();
+            is_changed = true;
+        }
+        is_changed.then_some(settled)
+    }
+}
+
+/// The relations that a statement of ours is about, where these may be temporary tables.
+fn target_names(statement: &mut Statement) -> Option<Vec<&mut String>> {
+    Some(match statement {
+        Statement::Drop { names, .. } | Statement::Truncate(names) => names.iter_mut().collect(),
+        Statement::AlterRelation { name, .. }
+        | Statement::AlterOptions { name, .. }
+        | Statement::Rename { name, .. }
+        | Statement::Comment { name, .. }
+        | Statement::ShowCreate(_, name)
+        | Statement::Describe(name) => vec![name],
+        Statement::Copy(copy) => match &mut copy.target {
+            CopyTarget::Relation(name, _) => vec![name],
+            CopyTarget::Query(_) => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// A view outlives the session, and others read it.
+pub(super) fn refuse_in_view(
+    plan: &datafusion::logical_expr::LogicalPlan,
+    is_materialized: bool,
+) -> Result<()> {
+    if !versions::reads_temporary(plan)? {
+        return Ok(());
+    }
+    Err(match is_materialized {
+        true => Error::unsupported("materialized views must not use temporary tables or views"),
+        false => Error::unsupported("a view cannot read temporary tables")
+            .hint("Write the query in FROM, or create a table that stays."),
+    })
+}
+
+/// What lasts cannot be made of a temporary table.
+pub(super) fn refuse_temporary(object: &CatalogObject, what: &str) -> Result<()> {
+    match object.is_temporary() {
+        false => Ok(()),
+        true => Err(Error::new(
+            sqlstate::WRONG_OBJECT_TYPE,
+            format!("cannot {what} temporary table \"{}\"", object.name),
+        )
+        .hint("Create a table that stays: CREATE TABLE … .")),
+    }
+}

@@ -1,0 +1,1 @@
+alter table migrated add column n int default 7;
