@@ -9,6 +9,7 @@ mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::json;
 
@@ -29,8 +30,10 @@ use crate::error::Result;
 
 const BATCHES: u64 = 6;
 
+/// Later with every look, as clocks are: each statement has an archive of its own.
 fn clock() -> ClockRef {
-    ManualClock::at(1_000_000)
+    static LOOKS: AtomicI64 = AtomicI64::new(1_000_000);
+    ManualClock::at(LOOKS.fetch_add(1, Ordering::Relaxed))
 }
 
 fn position(rows: u64) -> SourceOffset {

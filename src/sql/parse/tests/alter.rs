@@ -47,7 +47,7 @@ fn drops_alters_comments() {
         one("COMMENT ON COLUMN public.t.\"C\" IS $dbt$x$dbt$"),
         Statement::Comment {
             kind: ObjectKind::Table,
-            name: "t".into(),
+            name: "public.t".into(),
             column: Some("C".into()),
             comment: Some("x".into())
         }
