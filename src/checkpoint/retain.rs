@@ -18,6 +18,8 @@ use crate::error::Result;
 /// deletions.
 const SLACK_DIVISOR: u64 = 8;
 const SLACK_BATCHES_MAX: u64 = 64;
+/// Merges after which what is too old is deleted.
+const MERGES_AT_ONCE: usize = 8;
 
 /// The right to do what only one may do at a time; also a cancelled call gives it back.
 struct Turn<'a>(&'a AtomicBool);
@@ -37,15 +39,40 @@ impl Drop for Turn<'_> {
 impl Checkpoint {
     /// Deletes what the newest `min_batches` commits do not need, and merges runs where many of
     /// one size are. Call it after commits, beside the next batch. `cold_batch` is the local cold
-    /// tier's: only below it may a merge leave out tombstones. Returns the files deleted; does
-    /// nothing while an earlier call is still at it.
-    pub async fn retain(&self, min_batches: u64, cold_batch: Option<u64>) -> Result<u64> {
+    /// tier's: only below it may a merge leave out tombstones. Nothing is deleted while `is_copied` says
+    /// so. Returns the files deleted; does nothing while an earlier call is still at it.
+    pub async fn retain(
+        &self,
+        min_batches: u64,
+        cold_batch: Option<u64>,
+        is_copied: impl Fn() -> bool,
+    ) -> Result<u64> {
         let Some(_turn) = Turn::take(&self.shared.retaining) else {
             return Ok(0);
         };
         self.shared.state.lock().cold_batch = cold_batch;
-        // What many batches left is merged now, while nothing comes, and not beside those that come.
-        while self.merge_runs().await? {}
+        let mut forgotten = 0;
+        loop {
+            // What many batches left is merged now, while nothing comes, and not beside those that come.
+            let mut is_merged = false;
+            for _ in 0..MERGES_AT_ONCE {
+                is_merged = !self.merge_runs().await?;
+                if is_merged {
+                    break;
+                }
+            }
+            // Where batches come as fast as runs are merged, there is always something to merge.
+            if !is_copied() {
+                forgotten += self.forget_old(min_batches).await?;
+            }
+            if is_merged {
+                return Ok(forgotten);
+            }
+        }
+    }
+
+    /// Deletes what is too old, once that is enough to be worth it. Returns the files deleted.
+    async fn forget_old(&self, min_batches: u64) -> Result<u64> {
         let cutoff = {
             let state = self.shared.state.lock();
             let newest = state.last_commit.as_ref().map(|commit| commit.batch_id);
@@ -75,14 +102,19 @@ impl Checkpoint {
 
     /// [`Self::retain`] in a task of its own, so that no batch waits for it. What fails is logged
     /// and tried again at the next call; a call while one is still at it does nothing.
-    pub fn retain_beside(&self, min_batches: u64, cold_batch: Option<u64>) {
+    pub fn retain_beside(
+        &self,
+        min_batches: u64,
+        cold_batch: Option<u64>,
+        is_copied: impl Fn() -> bool + Send + 'static,
+    ) {
         if self.shared.beside.swap(true, Ordering::AcqRel) {
             return;
         }
         let checkpoint = self.clone();
         tokio::spawn(async move {
             let _turn = Turn(&checkpoint.shared.beside);
-            if let Err(error) = checkpoint.retain(min_batches, cold_batch).await {
+            if let Err(error) = checkpoint.retain(min_batches, cold_batch, is_copied).await {
                 tracing::warn!(location = checkpoint.location(), %error, "could not clean the checkpoint");
             }
         });

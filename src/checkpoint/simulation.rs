@@ -283,7 +283,7 @@ impl World {
             if self.random.below(3) == 0 {
                 let min_batches = 1 + self.random.below(6);
                 let retained = self
-                    .persistent(async || checkpoint.retain(min_batches, None).await)
+                    .persistent(async || checkpoint.retain(min_batches, None, || false).await)
                     .await;
                 if retained.is_none() {
                     return;

@@ -388,7 +388,10 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
             run_of_keys([batch_id, 1_000], Some(&batch_id.to_be_bytes()))
         };
         commit_batch(&checkpoint, batch_id, &run).await.unwrap();
-        checkpoint.retain(10, Some(batch_id)).await.unwrap();
+        checkpoint
+            .retain(10, Some(batch_id), || false)
+            .await
+            .unwrap();
         if batch_id == 70 {
             // A base run may not lie on a cold tier that is older.
             let loader = checkpoint.load_runs_after(Some(3), 70);
@@ -417,7 +420,7 @@ async fn retention_and_merging_keep_the_location_small_and_whole() {
         commit_batch(&checkpoint, batch_id, &run_of_keys([1_000], Some(b"x")))
             .await
             .unwrap();
-        checkpoint.retain(12, None).await.unwrap();
+        checkpoint.retain(12, None, || false).await.unwrap();
     }
     drop(checkpoint);
     damage_newest_run(&location, 159);

@@ -372,12 +372,12 @@ impl Pipeline {
                 tracing::warn!(pipeline = %self.shared.name, source = %slot.relation, error = %e, "could not acknowledge");
             }
         }
-        if !self.shared.is_being_copied() {
-            opened.checkpoint.retain_beside(
-                self.settings.min_batches_to_retain,
-                opened.state.cold_batch(),
-            );
-        }
+        let shared = Arc::clone(&self.shared);
+        opened.checkpoint.retain_beside(
+            self.settings.min_batches_to_retain,
+            opened.state.cold_batch(),
+            move || shared.is_being_copied(),
+        );
         self.tell_notices();
         self.refresh_board();
     }

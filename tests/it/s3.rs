@@ -285,7 +285,7 @@ pub(super) fn is_fenced_retained_and_resumed(base: &str, options: BTreeMap<Strin
             commit(&first, batch_id, &changes)
                 .await
                 .expect("it commits");
-            first.retain(4, None).await.expect("it forgets");
+            first.retain(4, None, || false).await.expect("it forgets");
         }
         first
             .write_offsets(&planned(25))
