@@ -2,10 +2,8 @@
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::create::{
-    added_column, checked, declared_type, effective, expectation, option_list, option_name,
-    watermark,
-};
+use super::create::{added_column, declared_type, expectation, watermark};
+use super::option_list::{checked, effective, option_list, option_name};
 use super::{accept_kind, aggregates, functions, grants, if_exists, roles, unsupported};
 use crate::catalog::definition::Options;
 use crate::error::{Error, Result, sqlstate};

@@ -12,6 +12,7 @@ mod cursors;
 mod functions;
 mod grants;
 mod indexes;
+mod option_list;
 mod recovery;
 mod roles;
 mod run;
