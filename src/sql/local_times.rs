@@ -20,13 +20,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::{ConfigExtension, ConfigOptions};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue, extensions_options};
 use datafusion::execution::SessionState;
 use datafusion::functions::datetime::now::NowFunc;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, cast, lit,
 };
@@ -34,6 +32,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::zoned::{self, Zoned};
 use crate::sql::functions::{characters, intervals, times};
+use crate::sql::typed_expressions;
 use crate::values::zones;
 
 extensions_options! {
@@ -111,21 +110,8 @@ struct Clocks<'a> {
 
 impl Clocks<'_> {
     fn rewrite_plan(&self, plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            let source = DFSchema::try_from_qualified_schema(
-                scan.table_name.clone(),
-                &scan.source.schema(),
-            )?;
-            schema.merge(&source);
-        }
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expression| {
-            let name = names.save(&expression);
-            let rewritten = expression.transform_up(|e| self.rewrite(e, &schema))?;
-            Ok(rewritten.update_data(|e| name.restore(e)))
-        })?
-        .map_data(LogicalPlan::recompute_schema)
+        typed_expressions::rewrite(plan, |e, schema| self.rewrite(e, schema))?
+            .map_data(LogicalPlan::recompute_schema)
     }
 
     fn rewrite(&self, expression: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr>> {

@@ -52,6 +52,7 @@ pub mod statement;
 mod subqueries;
 pub(crate) mod temporal_join;
 mod text_constants;
+mod typed_expressions;
 pub(crate) mod user_functions;
 
 use crate::error::Result;

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as DataFusionResult};
 use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Union, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::sql::typed_expressions;
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -37,18 +37,8 @@ fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>>
     if let LogicalPlan::Union(union) = plan {
         return rewrite_union(union);
     }
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        let source =
-            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?;
-        schema.merge(&source);
-    }
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expression| {
-        let name = names.save(&expression);
-        let rewritten = expression.transform_up(|e| Ok(rewrite_expression(e, &schema)))?;
-        Ok(rewritten.update_data(|e| name.restore(e)))
-    })?;
+    let rewritten =
+        typed_expressions::rewrite(plan, |e, schema| Ok(rewrite_expression(e, schema)))?;
     match rewritten.transformed {
         true => rewritten.map_data(LogicalPlan::recompute_schema),
         false => Ok(rewritten),

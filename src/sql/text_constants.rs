@@ -15,11 +15,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue};
 use datafusion::logical_expr::expr::{Between, InList, InSubquery, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, Union,
     cast,
@@ -27,6 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::sql::functions::{intervals, texts, uuids};
+use crate::sql::typed_expressions;
 use crate::types::SqlType;
 
 pub(crate) use results::{settle_array, with_case_settled};
@@ -136,18 +135,7 @@ fn rewrite_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>>
 
 /// The plan with the constants of its own expressions read.
 fn of_inputs(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        let source =
-            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?;
-        schema.merge(&source);
-    }
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expression| {
-        let name = names.save(&expression);
-        let rewritten = expression.transform_up(|e| rewrite_expression(e, &schema))?;
-        Ok(rewritten.update_data(|e| name.restore(e)))
-    })
+    typed_expressions::rewrite(plan, rewrite_expression)
 }
 
 /// `interval IN (q)`

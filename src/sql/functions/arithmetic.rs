@@ -15,11 +15,9 @@ use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as DataFusionResult};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -29,7 +27,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::{arrays, casts, float_arithmetic, numerics, result, texts, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
-use crate::sql::local_times;
+use crate::sql::{local_times, typed_expressions};
 use crate::types::SqlType;
 
 /// Replaces arithmetic that would go wrong silently.
@@ -88,20 +86,8 @@ impl CheckedArithmeticRule {
         plan: LogicalPlan,
         time_zone: Option<&str>,
     ) -> DataFusionResult<Transformed<LogicalPlan>> {
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            let source = DFSchema::try_from_qualified_schema(
-                scan.table_name.clone(),
-                &scan.source.schema(),
-            )?;
-            schema.merge(&source);
-        }
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expression| {
-            let name = names.save(&expression);
-            let rewritten =
-                expression.transform_up(|e| Ok(self.rewrite_expression(e, &schema, time_zone)))?;
-            Ok(rewritten.update_data(|e| name.restore(e)))
+        typed_expressions::rewrite(plan, |e, schema| {
+            Ok(self.rewrite_expression(e, schema, time_zone))
         })?
         .map_data(LogicalPlan::recompute_schema)
     }
