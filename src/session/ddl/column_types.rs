@@ -7,14 +7,13 @@
 //!                               it in its place; rows of a table are encoded by the columns' types
 //! ```
 //! Whatever reads the column stands in the way, as in PostgreSQL. Absent: columns of a primary key,
-//! under which the rows are stored, and NOT NULL columns that would have to be written anew: the rows
-//! of before have no value in the new one.
+//! under which the rows are stored.
 
 use std::sync::Arc;
 
 use super::super::Session;
 use super::alter::columns_mut;
-use super::columns::is_key;
+use super::columns::{contains_nulls, is_key};
 use crate::catalog::access::{AccessChange, ObjectKey};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
 use crate::catalog::snapshot::{kind_name, kind_of};
@@ -60,9 +59,6 @@ impl Session {
         if !is_table {
             return Err(stays(object, before, &after));
         }
-        if !before.nullable {
-            return Err(must_not_be_null(name));
-        }
         after.name = NEW_COLUMN.to_owned();
         after.nullable = true;
         after.default = None;
@@ -70,6 +66,9 @@ impl Session {
         wider.add_column(after, None)?;
         self.stage_altered(wider)?;
         self.fill_column(object, name, wanted).await?;
+        if !before.nullable && self.has_row(&object.name, Some(NEW_COLUMN)).await? {
+            return Err(contains_nulls(name, &object.name));
+        }
         self.put_in_place(object, name).await
     }
 
@@ -204,16 +203,6 @@ fn stays(object: &CatalogObject, before: &ColumnDefinition, after: &ColumnDefini
         before.type_name()
     ))
     .hint("Add a column of the new type, or create another stream and INSERT the rows into it.")
-}
-
-fn must_not_be_null(name: &str) -> Error {
-    Error::unsupported(format!(
-        "cannot alter the type of column \"{name}\", which is NOT NULL"
-    ))
-    .hint(format!(
-        "Say ALTER COLUMN {} DROP NOT NULL first.",
-        quote_identifier(name)
-    ))
 }
 
 fn cannot_be_cast(name: &str, wanted: &ColumnType) -> Error {
