@@ -270,7 +270,7 @@ impl Session {
         if control::is_transaction_control(statement) {
             let result = self.control_transaction(statement).await;
             if result.is_err() {
-                self.block.fail();
+                self.fail_block();
             }
             return result;
         }
@@ -282,7 +282,7 @@ impl Session {
         let result = self.execute_in_block(statement, parameters).await;
         self.is_running = false;
         if result.is_err() {
-            self.block.fail();
+            self.fail_block();
         }
         result
     }
@@ -359,7 +359,7 @@ impl Session {
             }
             End::NotOpen => {
                 if failed {
-                    self.block.fail();
+                    self.fail_block();
                 }
                 Ok(())
             }
@@ -370,7 +370,7 @@ impl Session {
     /// protocol. An open transaction block becomes failed; without one nothing happens.
     pub fn fail_transaction(&mut self) {
         self.settle_interrupted();
-        self.block.fail();
+        self.fail_block();
         if self.work.is_none() {
             self.outbox.truncate(0);
         }
@@ -482,7 +482,7 @@ impl Session {
             self.rollback_work();
         }
         if was_dropped | self.stream_failed.swap(false, Ordering::SeqCst) {
-            self.block.fail();
+            self.fail_block();
             if self.work.is_none() {
                 self.outbox.truncate(0);
             }

@@ -16,9 +16,9 @@ use std::time::Duration;
 use datafusion::logical_expr::LogicalPlan;
 use serde_json::json;
 
-use super::Session;
 use super::ddl::indexes_of;
 use super::rows::{RowMark, RowTransaction};
+use super::{Session, TransactionStatus};
 use crate::catalog::access::{AccessChange, ObjectKey};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
@@ -150,6 +150,23 @@ impl Session {
         work.actions.truncate(mark.actions);
         work.catalog.rollback_to(&mark.catalog);
         rows.rollback_to(&mark.rows)
+    }
+
+    /// The block can only be rolled back now, or to its last savepoint: others need not wait for the rows that it
+    /// has changed since.
+    pub(super) fn fail_block(&mut self) {
+        self.block.fail();
+        if self.block.status() != TransactionStatus::Failed {
+            return;
+        }
+        let last = self.work.as_ref().and_then(|work| work.marks.last());
+        let Some(last) = last else {
+            return self.rows.discard();
+        };
+        if let Err(error) = self.rows.rollback_to(&last.rows) {
+            // It is told when somebody goes back to the savepoint.
+            tracing::debug!(%error, "the rows of a failed transaction are gone");
+        }
     }
 
     pub(super) fn rollback_work(&mut self) {

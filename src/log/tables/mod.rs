@@ -5,12 +5,14 @@
 //! ```
 //!
 //! The store is a cache of the log: what it lacks after a restart is replayed, and it can be
-//! deleted. Commits check at the end whether another transaction changed their keys meanwhile
-//! (first committer wins); keys of commits on their way to the disk are reserved, so that the
-//! sync of one commit does not hold up the others.
+//! deleted. What statements change is locked until the transaction ends ([`locks`]); commits check
+//! at the end all the same whether another one changed their keys meanwhile, since COPY and rows without
+//! a key take no locks. Keys of commits on their way to the disk are reserved, so that the sync of
+//! one commit does not hold up the others.
 
 pub mod codec;
 pub mod layout;
+pub mod locks;
 pub mod overlay;
 mod replay;
 pub mod view;
@@ -32,6 +34,7 @@ use crate::state::{
     TableId,
 };
 use layout::{TableLayout, decode_count};
+use locks::RowLocks;
 use overlay::Layer;
 
 /// Bytes of the memory tier at which it spills.
@@ -49,6 +52,7 @@ pub struct TableStore {
     /// serialises whoever moves commits from the queue to the store
     publishing: Mutex<()>,
     reservations: Arc<Reservations>,
+    locks: Arc<RowLocks>,
 }
 
 #[derive(Debug)]
@@ -129,6 +133,7 @@ impl TableStore {
                 state: Mutex::default(),
                 released,
             }),
+            locks: Arc::default(),
         }))
     }
 
@@ -150,6 +155,29 @@ impl TableStore {
     /// The log behind it.
     pub fn log(&self) -> &Arc<DurableLog> {
         &self.log
+    }
+
+    /// What open transactions hold.
+    pub fn locks(&self) -> &Arc<RowLocks> {
+        &self.locks
+    }
+
+    /// Whether a key of `changes` was committed with another value after `base`.
+    pub fn is_outdated(
+        &self,
+        layout: &TableLayout,
+        changes: &Layer,
+        base: LogPosition,
+    ) -> Result<bool> {
+        self.publish()?;
+        let last_change = {
+            let state = self.reservations.state.lock();
+            state.last_change.get(&layout.oid()).copied()
+        };
+        match last_change.is_some_and(|position| position > base) {
+            true => is_changed(&self.store.snapshot(), layout, changes),
+            false => Ok(false),
+        }
     }
 
     /// Committed contents, with every commit that was acknowledged before this call.
@@ -280,8 +308,10 @@ impl TableStore {
         let snapshot = self.store.snapshot();
         for table in changes {
             let last_change = state.last_change.get(&table.layout.oid());
-            if last_change.is_some_and(|position| *position > base) {
-                check_unchanged(&snapshot, table)?;
+            if last_change.is_some_and(|position| *position > base)
+                && is_changed(&snapshot, &table.layout, &table.changes)?
+            {
+                return Err(changed_meanwhile(table.layout.name()));
             }
         }
         state.next += 1;
@@ -348,30 +378,26 @@ fn altered_meanwhile(table: &str) -> Error {
     .hint("Run the transaction again.")
 }
 
-/// The keys still have the values that the transaction saw.
-fn check_unchanged(snapshot: &StateSnapshot, table: &TableChanges) -> Result<()> {
-    let keys: BinaryArray = table
-        .changes
-        .keys()
-        .map(|key| Some(key.as_slice()))
-        .collect();
-    let values = snapshot.get_many(table.layout.table_id(), &keys)?;
-    let is_changed = table.changes.values().enumerate().any(|(i, entry)| {
+/// A key has no longer the value that the transaction saw.
+fn is_changed(snapshot: &StateSnapshot, layout: &TableLayout, changes: &Layer) -> Result<bool> {
+    let keys: BinaryArray = changes.keys().map(|key| Some(key.as_slice())).collect();
+    let values = snapshot.get_many(layout.table_id(), &keys)?;
+    Ok(changes.values().enumerate().any(|(i, entry)| {
         let now = values.is_valid(i).then(|| values.value(i));
         now != entry.before.as_deref()
-    });
-    match is_changed {
-        true => Err(Error::new(
-            sqlstate::SERIALIZATION_FAILURE,
-            "could not serialize access due to concurrent update",
-        )
-        .detail(format!(
-            "Another transaction changed rows of table \"{}\" that this one changes too.",
-            table.layout.name()
-        ))
-        .hint("Run the transaction again.")),
-        false => Ok(()),
-    }
+    }))
+}
+
+/// Two transactions changed one key.
+pub fn changed_meanwhile(table: &str) -> Error {
+    Error::new(
+        sqlstate::SERIALIZATION_FAILURE,
+        "could not serialize access due to concurrent update",
+    )
+    .detail(format!(
+        "Another transaction changed rows of table \"{table}\" that this one changes too."
+    ))
+    .hint("Run the transaction again.")
 }
 
 fn build_run(changes: &[TableChanges]) -> Run {

@@ -43,7 +43,7 @@ pub(super) async fn insert(dml: &mut DmlContext<'_>, statement: &ast::Insert) ->
             None => insert_query(dml, &target, &listed, &names, query, &mut sink).await?,
         },
     }
-    let (rows, kept) = sink.finish(dml.transaction);
+    let (rows, kept) = sink.finish(dml.transaction)?;
     let planning = dml.planning();
     let kept = (Arc::clone(&target.schema), kept);
     let returning =
@@ -319,12 +319,16 @@ impl<'a> InsertSink<'a> {
     }
 
     /// Adds what was taken to the transaction; number of rows, and the rows if they are kept.
-    pub fn finish(self, transaction: &mut Transaction) -> (u64, Vec<RecordBatch>) {
+    pub fn finish(self, transaction: &mut Transaction) -> Result<(u64, Vec<RecordBatch>)> {
         if let Some(layout) = &self.target.layout {
             let base = transaction.view().position();
-            transaction.add(layout, self.layer, base);
+            match layout.is_bag() {
+                // Whoever adds a row that others add too need not wait for them.
+                true => transaction.add(layout, self.layer, base),
+                false => transaction.add_locked(layout, self.layer, base)?,
+            }
         }
-        (self.rows, self.kept)
+        Ok((self.rows, self.kept))
     }
 
     /// Goes on with what an earlier sink of the same statement had taken.

@@ -303,7 +303,8 @@ pub(super) fn truncate(dml: &mut DmlContext<'_>, names: &[String]) -> Result<Dml
             dml.transaction.check_room(changes.bytes)?;
         }
         let layer = changes.finish(&view, &target, &layout)?;
-        dml.transaction.add(&layout, layer, view.position());
+        dml.transaction
+            .add_locked(&layout, layer, view.position())?;
     }
     Ok(DmlResult {
         rows: 0,
@@ -409,7 +410,7 @@ impl Rewrite {
         let kept = (self.seen, self.kept);
         let returning = super::returning(&dml.planning(), &self.target, items, kept).await?;
         let base = dml.transaction.view().position();
-        dml.transaction.add(&self.layout, layer, base);
+        dml.transaction.add_locked(&self.layout, layer, base)?;
         Ok(DmlResult {
             rows: self.rows,
             returning,

@@ -191,17 +191,29 @@ impl Session {
             checks.relation(&need.object, need.privilege, &need.columns)?;
         }
         let target = needs.first().map_or(0, |need| need.object.oid);
-        let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
-        let dml = DmlContext {
-            state,
-            planner: &SessionPlanner,
-            catalog: &catalog,
-            transaction: &mut transaction,
-            parameters,
-        };
-        let result = guard::changing(target, Box::pin(change.run(dml))).await;
-        self.rows.put_back(transaction);
-        result
+        loop {
+            let mut transaction = self.rows.take_for_statement(&self.parts.tables)?;
+            let mark = transaction.mark();
+            let dml = DmlContext {
+                state,
+                planner: &SessionPlanner,
+                catalog: &catalog,
+                transaction: &mut transaction,
+                parameters,
+            };
+            let result = guard::changing(target, Box::pin(change.run(dml))).await;
+            let Some(conflict) = transaction.take_conflict() else {
+                self.rows.put_back(transaction);
+                return result;
+            };
+            // Nothing of it stays while it waits, so that it can be cancelled.
+            let undone = transaction.rollback_to(&mark);
+            self.rows.put_back(transaction);
+            undone?;
+            conflict
+                .over(self.settings.duration("lock_timeout"))
+                .await?;
+        }
     }
 
     pub(in crate::session) async fn describe_dml(

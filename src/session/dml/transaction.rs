@@ -1,8 +1,9 @@
 //! A transaction's rows: what it sees of the tables, what it changed, and how it commits.
 //!
 //! Each statement sees what was committed when it began, and the transaction's own changes, as
-//! READ COMMITTED in PostgreSQL. Nothing is locked: a commit fails with 40001 if another one
-//! changed the same keys meanwhile. Changes to tables wait in memory as sorted layers; rows of
+//! READ COMMITTED in PostgreSQL. The keys that its statements change are locked until it ends; where
+//! none are taken (COPY, rows without a key), a commit fails with 40001 if another one changed the same
+//! keys meanwhile. Changes to tables wait in memory as sorted layers; rows of
 //! streams go to the log as they come and count only with the commit.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,9 +15,10 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::log::stored::StoredWriter;
 use crate::log::tables::layout::TableLayout;
+use crate::log::tables::locks::{Conflict, LockHolder};
 use crate::log::tables::overlay::{Layer, Overlay};
 use crate::log::tables::view::TablesView;
-use crate::log::tables::{TableChanges, TableStore};
+use crate::log::tables::{TableChanges, TableStore, changed_meanwhile};
 use crate::log::{LogMark, LogPosition, LogTransaction};
 
 /// Bytes of uncommitted changes to tables that one transaction may hold.
@@ -40,6 +42,9 @@ pub struct Transaction {
     /// As each stream was when its last rows came, and how they are named for the log.
     streams: HashMap<u32, (Arc<CatalogObject>, StoredWriter)>,
     base: Option<LogPosition>,
+    locks: Option<LockHolder>,
+    /// Why the present statement cannot go on.
+    conflict: Option<Conflict>,
 }
 
 /// A place in a transaction to go back to.
@@ -47,6 +52,8 @@ pub struct Transaction {
 pub struct TransactionMark {
     overlays: Arc<Overlays>,
     log: LogMark,
+    /// locks that were held
+    locked: usize,
 }
 
 impl Transaction {
@@ -66,6 +73,8 @@ impl Transaction {
             layouts: HashMap::new(),
             streams: HashMap::new(),
             base: None,
+            locks: None,
+            conflict: None,
         })
     }
 
@@ -102,6 +111,7 @@ impl Transaction {
         TransactionMark {
             overlays: Arc::clone(&self.overlays),
             log: self.log.mark(),
+            locked: self.locks.as_ref().map_or(0, LockHolder::count),
         }
     }
 
@@ -109,12 +119,43 @@ impl Transaction {
     pub fn rollback_to(&mut self, mark: &TransactionMark) -> Result<()> {
         self.overlays = Arc::clone(&mark.overlays);
         self.log.rollback_to(mark.log);
+        if let Some(locks) = &self.locks {
+            locks.release_after(mark.locked);
+        }
         self.begin_statement()
     }
 
     /// Ties the commit to a change kept elsewhere; see [`LogTransaction::set_marker`].
     pub fn set_marker(&mut self, marker: &str) {
         self.log.set_marker(marker);
+    }
+
+    /// As [`Self::add`], with locks on the keys. 40001 where another transaction has them, or has changed them since:
+    /// the statement is to run again after [`Self::take_conflict`] is over.
+    pub(super) fn add_locked(
+        &mut self,
+        layout: &Arc<TableLayout>,
+        layer: Layer,
+        base: LogPosition,
+    ) -> Result<()> {
+        if !layer.is_empty() && !is_temporary(layout.oid()) {
+            let locks = self.store.locks();
+            let holder = self.locks.get_or_insert_with(|| locks.holder());
+            self.conflict = holder.lock(layout.oid(), &layer)?;
+            if self.conflict.is_none() && self.store.is_outdated(layout, &layer, base)? {
+                self.conflict = Some(holder.outdated());
+            }
+            if self.conflict.is_some() {
+                return Err(changed_meanwhile(layout.name()));
+            }
+        }
+        self.add(layout, layer, base);
+        Ok(())
+    }
+
+    /// Why the statement that has just failed is to run again; `None`: it is not.
+    pub(super) fn take_conflict(&mut self) -> Option<Conflict> {
+        self.conflict.take()
     }
 
     /// Adds a statement's changes to a table; `base` is the position of the oldest view that they
@@ -188,6 +229,8 @@ impl Transaction {
         altered: &BTreeMap<u32, Arc<TableLayout>>,
     ) -> Result<LogPosition> {
         let base = self.base.unwrap_or_default();
+        // Until all of it is visible.
+        let _locked = self.locks;
         // The view shares the layers: without it, they are merged in place.
         drop(self.view);
         let overlays = Arc::unwrap_or_clone(self.overlays);

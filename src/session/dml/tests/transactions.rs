@@ -60,7 +60,7 @@ async fn streams_take_rows_and_keep_statements_whole() {
 }
 
 #[tokio::test]
-async fn transactions_see_their_own_changes_and_the_first_committer_wins() {
+async fn transactions_see_their_own_changes_and_the_second_waits_for_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path());
     database
@@ -70,7 +70,9 @@ async fn transactions_see_their_own_changes_and_the_first_committer_wins() {
     let mut second = Transaction::begin(&database.store).unwrap();
     let add = "UPDATE accounts SET balance = balance + 10 WHERE id = 1";
     database.run_in(&mut first, add, &[]).await.unwrap();
-    database.run_in(&mut second, add, &[]).await.unwrap();
+    let error = database.run_in(&mut second, add, &[]).await.unwrap_err();
+    assert_eq!(error.sqlstate(), sqlstate::SERIALIZATION_FAILURE);
+    let conflict = second.take_conflict().expect("the first has the row");
     let seen = "SELECT balance FROM accounts ORDER BY id";
     let result = database.run_in(&mut first, seen, &[]).await.unwrap();
     assert_eq!(texts(result), ["11.00", "2.00"]);
@@ -81,9 +83,11 @@ async fn transactions_see_their_own_changes_and_the_first_committer_wins() {
     let result = database.run_in(&mut first, seen, &[]).await.unwrap();
     assert_eq!(texts(result), ["11.00", "3.00"]);
     first.commit().await.unwrap();
-    let error = second.commit().await.unwrap_err();
-    assert_eq!(error.sqlstate(), sqlstate::SERIALIZATION_FAILURE);
-    assert_eq!(database.rows(seen).await, ["11.00", "3.00"]);
+    conflict.over(None).await.unwrap();
+    second.begin_statement().unwrap();
+    database.run_in(&mut second, add, &[]).await.unwrap();
+    second.commit().await.unwrap();
+    assert_eq!(database.rows(seen).await, ["21.00", "3.00"]);
     // Both insert the same key.
     let mut first = Transaction::begin(&database.store).unwrap();
     let mut second = Transaction::begin(&database.store).unwrap();
@@ -91,12 +95,15 @@ async fn transactions_see_their_own_changes_and_the_first_committer_wins() {
         .run_in(&mut first, "INSERT INTO accounts (id) VALUES (7)", &[])
         .await
         .unwrap();
-    database
-        .run_in(&mut second, "INSERT INTO accounts (id) VALUES (7)", &[])
-        .await
-        .unwrap();
-    let (a, b) = tokio::join!(first.commit(), second.commit());
-    assert!(a.is_ok() != b.is_ok());
+    let insert = "INSERT INTO accounts (id) VALUES (7)";
+    database.run_in(&mut second, insert, &[]).await.unwrap_err();
+    let conflict = second.take_conflict().expect("the first has the key");
+    first.commit().await.unwrap();
+    conflict.over(None).await.unwrap();
+    second.begin_statement().unwrap();
+    let error = database.run_in(&mut second, insert, &[]).await.unwrap_err();
+    assert_eq!(error.sqlstate(), sqlstate::UNIQUE_VIOLATION);
+    assert!(second.take_conflict().is_none());
 }
 
 #[tokio::test]
