@@ -29,6 +29,7 @@ use crate::catalog::definition::ColumnDefinition;
 use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
+use crate::sql::rewrite::{ValueAlias, value_aliases, with_values};
 use crate::sql::user_functions::{
     CallKind, Calls, PlannedBody, PlannedFunction, aggregate, callable, first_row, in_type,
     inlined, mark_aggregates, mark_calls, parameters_as_columns, subquery_of, with_own_names,
@@ -161,8 +162,32 @@ pub(super) fn plan_within<'a>(
     })
 }
 
-/// The plan of a tree, by a planner that knows the functions in it.
+/// The plan of a tree, by a planner that knows the functions in it. A name that it does not find may be that of a
+/// function in FROM, and means its value.
 async fn plan_tree(
+    state: &SessionState,
+    mut statement: ast::Statement,
+    data_types: Vec<ast::DataType>,
+) -> Result<LogicalPlan> {
+    let mut aliases = value_aliases(&statement);
+    while !aliases.is_empty() {
+        let planned = plan_as_it_is(state, statement.clone(), data_types.clone()).await;
+        let Err(error) = planned else {
+            return planned;
+        };
+        let is_not_found = |alias: &ValueAlias| {
+            error.primary() == format!("column \"{}\" does not exist", alias.alias)
+        };
+        let Some(missing) = aliases.iter().position(is_not_found) else {
+            return Err(error);
+        };
+        let alias = aliases.swap_remove(missing);
+        statement = with_values(statement, &alias);
+    }
+    plan_as_it_is(state, statement, data_types).await
+}
+
+async fn plan_as_it_is(
     state: &SessionState,
     mut statement: ast::Statement,
     data_types: Vec<ast::DataType>,

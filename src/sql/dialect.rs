@@ -99,6 +99,43 @@ fn with_any_of_query(parser: &mut Parser, left: &Expr) -> Option<Result<Expr, Pa
     })
 }
 
+/// `x [NOT] BETWEEN SYMMETRIC a AND b`: the parser does not know SYMMETRIC.
+fn with_symmetric_bounds(parser: &mut Parser, left: &Expr) -> Option<Result<Expr, ParserError>> {
+    let token = |at: usize| &parser.peek_nth_token_ref(at).token;
+    let is_word = |at: usize, text: &str| match token(at) {
+        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text),
+        _ => false,
+    };
+    let negated = is_word(0, "NOT");
+    let between = usize::from(negated);
+    if !is_word(between, "BETWEEN") || !is_word(between + 1, "SYMMETRIC") {
+        return None;
+    }
+    for _ in 0..between + 2 {
+        parser.next_token();
+    }
+    let precedence = POSTGRES.prec_value(Precedence::Between);
+    Some(parser.parse_subexpr(precedence).and_then(|low| {
+        parser.expect_keyword(Keyword::AND)?;
+        let high = parser.parse_subexpr(precedence)?;
+        let between = |low: &Expr, high: &Expr| Expr::Between {
+            expr: Box::new(left.clone()),
+            negated,
+            low: Box::new(low.clone()),
+            high: Box::new(high.clone()),
+        };
+        let op = match negated {
+            true => BinaryOperator::And,
+            false => BinaryOperator::Or,
+        };
+        Ok(Expr::Nested(Box::new(Expr::BinaryOp {
+            left: Box::new(between(&low, &high)),
+            op,
+            right: Box::new(between(&high, &low)),
+        })))
+    }))
+}
+
 impl Dialect for QueryDialect {
     /// Some rules of the parser ask for the dialect by its type.
     fn dialect(&self) -> std::any::TypeId {
@@ -150,8 +187,10 @@ impl Dialect for QueryDialect {
         left: &Expr,
         _: u8,
     ) -> Option<Result<Expr, ParserError>> {
-        if let Some(compared) = with_any_of_query(parser, left) {
-            return Some(compared);
+        let compared = with_any_of_query(parser, left);
+        let compared = compared.or_else(|| with_symmetric_bounds(parser, left));
+        if compared.is_some() {
+            return compared;
         }
         const DISTINCT: [Keyword; 3] = [Keyword::IS, Keyword::DISTINCT, Keyword::FROM];
         const NOT_DISTINCT: [Keyword; 4] =

@@ -7,6 +7,7 @@
 mod access;
 mod answers;
 mod azure;
+mod beside_postgres;
 mod clients;
 mod crash_points;
 mod embedded;
@@ -26,6 +27,7 @@ mod proxy;
 mod psql;
 mod random;
 mod recovery;
+mod row_locks;
 mod s3;
 mod slt;
 #[path = "../../src/soak.rs"]

@@ -93,17 +93,8 @@ fn character(arguments: &[ScalarValue]) -> Result<ScalarValue> {
 
 fn byte_at(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let (given, at) = (bytes(&arguments[0])?, whole(&arguments[1])?);
-    let byte = usize::try_from(at).ok().and_then(|at| given.get(at));
-    let byte = byte.ok_or_else(|| {
-        Error::new(
-            sqlstate::INVALID_PARAMETER_VALUE,
-            format!(
-                "index {at} out of valid range, 0..{}",
-                given.len() as i64 - 1
-            ),
-        )
-    })?;
-    Ok(ScalarValue::Int32(Some(i32::from(*byte))))
+    let byte = given[super::bits::place(at, given.len())?];
+    Ok(ScalarValue::Int32(Some(i32::from(byte))))
 }
 
 fn utf8_only(encoding: &ScalarValue) -> Result<()> {

@@ -8,7 +8,8 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Date32Array, Float64Array, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+    DataType, Decimal128Type, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
+    TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::Result as DataFusionResult;
 use datafusion::logical_expr::{
@@ -82,7 +83,7 @@ impl ScalarUDFImpl for TemplateFunction {
                 let value = match value {
                     DataType::Timestamp(_, None) | DataType::Date32 => Some(timestamp(false)),
                     DataType::Timestamp(_, Some(_)) => Some(timestamp(true)),
-                    DataType::Decimal128(..) => Some(value.clone()),
+                    DataType::Decimal128(..) | DataType::Interval(_) => Some(value.clone()),
                     t if t.is_integer() => Some(DataType::Int64),
                     DataType::Float32 | DataType::Float64 | DataType::Null => {
                         Some(DataType::Float64)
@@ -231,6 +232,21 @@ fn to_char(values: &ArrayRef, templates: &StringArray) -> Result<StringArray> {
                         })?;
                         let template = cache.get(template, |t| Ok(Template::parse(t)))?;
                         Ok(Some(template.format(time.naive_utc(), clock.as_ref())))
+                    }
+                    _ => Ok(None),
+                })
+                .collect()
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let mut cache = Templates(None);
+            values
+                .as_primitive::<IntervalMonthDayNanoType>()
+                .iter()
+                .zip(templates)
+                .map(|pair| match pair {
+                    (Some(interval), Some(template)) => {
+                        let template = cache.get(template, |t| Ok(Template::parse(t)))?;
+                        template.format_interval(interval).map(Some)
                     }
                     _ => Ok(None),
                 })

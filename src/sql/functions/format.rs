@@ -8,29 +8,29 @@ use crate::error::{Error, Result, sqlstate};
 
 /// One piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
-    what: What,
+pub(super) struct Piece {
+    pub(super) what: What,
     /// `FM`: no padding.
-    fill: bool,
+    pub(super) fill: bool,
     /// `TH` or `th` behind it.
-    ordinal: Option<bool>,
+    pub(super) ordinal: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     Field(Field, Case),
     Literal(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
+pub(super) enum Case {
     Upper,
     Capital,
     Lower,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     Year(usize),
     YearComma,
     IsoYear,
@@ -168,6 +168,10 @@ impl Template {
         Self(pieces)
     }
 
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.0
+    }
+
     /// Writes a time, and the clock that shows it; a time without zone has none.
     pub fn format(&self, time: NaiveDateTime, clock: Option<&Clock>) -> String {
         let mut out = String::new();
@@ -176,15 +180,7 @@ impl Template {
                 What::Literal(text) => out.push_str(text),
                 What::Field(field, case) => {
                     let text = field_text(*field, *case, piece.fill, time, clock);
-                    out.push_str(&text);
-                    if let Some(upper) = piece.ordinal {
-                        let suffix = ordinal_suffix(&text);
-                        out.push_str(&if upper {
-                            suffix.to_uppercase()
-                        } else {
-                            suffix.to_owned()
-                        });
-                    }
+                    out.push_str(&with_ordinal(text, piece.ordinal));
                 }
             }
         }
@@ -350,7 +346,18 @@ fn field_text(
     }
 }
 
-fn half_day(hour: i64, names: [&str; 2], case: Case) -> String {
+/// A number with `TH` or `th` behind it.
+pub(super) fn with_ordinal(mut text: String, ordinal: Option<bool>) -> String {
+    let suffix = ordinal.map(|upper| (upper, ordinal_suffix(&text)));
+    match suffix {
+        Some((true, suffix)) => text.push_str(&suffix.to_uppercase()),
+        Some((false, suffix)) => text.push_str(suffix),
+        None => {}
+    }
+    text
+}
+
+pub(super) fn half_day(hour: i64, names: [&str; 2], case: Case) -> String {
     let name = names[usize::from(hour >= 12)];
     match case {
         Case::Lower => name.to_lowercase(),

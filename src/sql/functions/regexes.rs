@@ -1,5 +1,5 @@
-//! Regular expressions: matches and splits as arrays. The expressions are the engine's, which know
-//! most of PostgreSQL's; absent are back references and look-around.
+//! Regular expressions: matches and splits as arrays, and the patterns that [`super::regex_searches`] looks for too.
+//! The expressions are the engine's, which know most of PostgreSQL's; absent are back references and look-around.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,7 +19,7 @@ use super::{no_function, result, udf};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    [Which::Split, Which::Found, Which::Matches]
+    [Which::Split, Which::Matches]
         .into_iter()
         .map(function)
         .collect()
@@ -42,8 +42,6 @@ fn function(which: Which) -> Arc<ScalarUDF> {
 enum Which {
     /// `regexp_split_to_array(text, pattern [, flags])`: what stands between them
     Split,
-    /// `regexp_substr(text, pattern)`: the first
-    Found,
     /// `substring(text FROM pattern)`: the first group of the first, or the whole one
     Part,
     /// `regexp_matches(text, pattern [, flags])`, as an array of matches, each an array of its
@@ -99,13 +97,13 @@ fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
 }
 
 /// An argument: a text for every row, or one for all.
-struct Texts {
+pub(super) struct Texts {
     array: StringArray,
-    is_constant: bool,
+    pub is_constant: bool,
 }
 
 impl Texts {
-    fn new(argument: &ColumnarValue) -> DataFusionResult<Self> {
+    pub fn new(argument: &ColumnarValue) -> DataFusionResult<Self> {
         let array = match argument {
             ColumnarValue::Array(array) => array.as_string().clone(),
             // A pattern copied for every row costs more than to match it.
@@ -117,50 +115,54 @@ impl Texts {
         })
     }
 
-    fn get(&self, row: usize) -> Option<&str> {
+    pub fn get(&self, row: usize) -> Option<&str> {
         let row = if self.is_constant { 0 } else { row };
         self.array.is_valid(row).then(|| self.array.value(row))
     }
 }
 
-/// Texts, patterns and flags of a batch; each pattern is compiled once.
-struct Rows<'a> {
-    columns: &'a [Texts],
-    count: usize,
-    /// Places in `compiled`.
-    known: HashMap<(&'a str, &'a str), usize>,
-    compiled: Vec<Pattern>,
-}
-
-/// A compiled pattern.
-struct Pattern {
-    regex: Regex,
+/// A pattern with its flags, compiled.
+pub(super) struct Compiled {
+    pub regex: Regex,
     /// All matches are wanted.
     all: bool,
     /// Room for the groups of a match.
-    groups: CaptureLocations,
+    pub groups: CaptureLocations,
     /// Where the first group is, if the match alone says it.
     first_group: Option<GroupPlace>,
 }
 
-impl<'a> Rows<'a> {
-    fn new(columns: &'a [Texts], count: usize) -> Self {
-        Self {
-            columns,
-            count,
-            known: HashMap::new(),
-            compiled: Vec::new(),
-        }
+/// The patterns of a batch, each compiled once.
+#[derive(Default)]
+pub(super) struct Patterns<'a> {
+    /// Places in `compiled` by pattern and flags.
+    known: HashMap<(&'a str, &'a str), usize>,
+    compiled: Vec<Compiled>,
+    last: Option<((&'a str, &'a str), usize)>,
+}
+
+impl<'a> Patterns<'a> {
+    pub fn get(&mut self, pattern: &'a str, flags: &'a str) -> Result<&mut Compiled> {
+        let key = (pattern, flags);
+        // Most often all rows have one pattern, even the same text in memory; to compare costs less than to hash.
+        let is_last = |last: (&str, &str)| {
+            std::ptr::eq(last.0, key.0) && std::ptr::eq(last.1, key.1) || last == key
+        };
+        let place = match self.last {
+            Some((last, place)) if is_last(last) => place,
+            _ => self.place(key)?,
+        };
+        self.last = Some((key, place));
+        Ok(&mut self.compiled[place])
     }
 
-    fn pattern(&mut self, key: (&'a str, &'a str)) -> Result<usize> {
+    fn place(&mut self, key: (&'a str, &'a str)) -> Result<usize> {
         Ok(match self.known.entry(key) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
                 let (regex, all) = compiled(key.0, key.1)?;
-                let groups = regex.capture_locations();
-                self.compiled.push(Pattern {
-                    groups,
+                self.compiled.push(Compiled {
+                    groups: regex.capture_locations(),
                     first_group: GroupPlace::of(key.0).filter(|_| key.1.is_empty()),
                     regex,
                     all,
@@ -169,17 +171,31 @@ impl<'a> Rows<'a> {
             }
         })
     }
+}
+
+/// Texts, patterns and flags of a batch.
+struct Rows<'a> {
+    columns: &'a [Texts],
+    count: usize,
+    patterns: Patterns<'a>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(columns: &'a [Texts], count: usize) -> Self {
+        Self {
+            columns,
+            count,
+            patterns: Patterns::default(),
+        }
+    }
 
     /// Gives `each` what every row says, `None` where an argument is NULL.
-    fn visit(&mut self, mut each: impl FnMut(Option<(&'a str, &mut Pattern)>)) -> Result<()> {
+    fn visit(&mut self, mut each: impl FnMut(Option<(&'a str, &mut Compiled)>)) -> Result<()> {
         let [texts, patterns, flags @ ..] = self.columns else {
             return Err(Error::internal(
                 "a regular expression has a text and a pattern",
             ));
         };
-        let is_same = [patterns].into_iter().chain(flags).all(|a| a.is_constant);
-        // Most often all rows have one pattern, and comparing costs less than hashing.
-        let mut last: Option<((&str, &str), usize)> = None;
         for row in 0..self.count {
             let flags = flags.first().map_or(Some(""), |flags| flags.get(row));
             let (Some(text), Some(pattern), Some(flags)) =
@@ -188,20 +204,14 @@ impl<'a> Rows<'a> {
                 each(None);
                 continue;
             };
-            let key = (pattern, flags);
-            let place = match last {
-                Some((known, place)) if is_same || known == key => place,
-                _ => self.pattern(key)?,
-            };
-            last = Some((key, place));
-            each(Some((text, &mut self.compiled[place])));
+            each(Some((text, self.patterns.get(pattern, flags)?)));
         }
         Ok(())
     }
 }
 
 /// The first group's match, or the whole one's if there is no group.
-fn part<'a>(text: &'a str, pattern: &mut Pattern) -> Option<&'a str> {
+fn part<'a>(text: &'a str, pattern: &mut Compiled) -> Option<&'a str> {
     if let Some(place) = pattern.first_group {
         return Some(place.within(pattern.regex.find(text)?.as_str()));
     }
@@ -229,10 +239,6 @@ impl RegexFunction {
     fn evaluate(&self, rows: &mut Rows<'_>) -> Result<ArrayRef> {
         let mut texts = StringBuilder::new();
         match self.which {
-            Which::Found => rows.visit(|row| {
-                let found = row.and_then(|(text, pattern)| pattern.regex.find(text));
-                texts.append_option(found.map(|m| m.as_str()));
-            })?,
             Which::Part => rows.visit(|row| {
                 texts.append_option(row.and_then(|(text, pattern)| part(text, pattern)));
             })?,
@@ -274,7 +280,6 @@ impl ScalarUDFImpl for RegexFunction {
     fn name(&self) -> &str {
         match self.which {
             Which::Split => "regexp_split_to_array",
-            Which::Found => "regexp_substr",
             Which::Part => "part_of_text",
             Which::Matches => "regexp_matches_array",
         }
@@ -296,7 +301,7 @@ impl ScalarUDFImpl for RegexFunction {
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
         let list = |item| DataType::List(Arc::new(Field::new("item", item, true)));
         Ok(match self.which {
-            Which::Found | Which::Part => DataType::Utf8,
+            Which::Part => DataType::Utf8,
             Which::Split => list(DataType::Utf8),
             Which::Matches => list(list(DataType::Utf8)),
         })
@@ -350,8 +355,6 @@ mod tests {
         };
         let parts = StringArray::from(vec![Some("o"), Some("ar"), None, None]);
         assert_eq!(evaluate(Which::Part).as_string::<i32>(), &parts);
-        let found = StringArray::from(vec![Some("oo"), Some("ar"), None, None]);
-        assert_eq!(evaluate(Which::Found).as_string::<i32>(), &found);
     }
 
     #[test]

@@ -144,10 +144,68 @@ pub(super) fn whole_result(expression: &mut Expr) {
     if !WHOLE_RESULTS.contains(&name.as_str()) {
         return;
     }
-    *expression = cast_to(take(expression), DataType::Int(None));
-    if name == "array_length" {
-        let nothing = cast_to(number(0), DataType::Int(None));
-        *expression = call("nullif", vec![take(expression), nothing]);
+    let counted = take(expression);
+    *expression = match name.as_str() {
+        "array_length" => length_or_null(counted),
+        _ => cast_to(counted, DataType::Int(None)),
+    };
+}
+
+fn length_or_null(length: Expr) -> Expr {
+    let nothing = cast_to(number(0), DataType::Int(None));
+    call(
+        "nullif",
+        vec![cast_to(length, DataType::Int(None)), nothing],
+    )
+}
+
+/// `array_dims(a)`, `array_fill(x, ARRAY[n])`: arrays have one dimension, whose first place is 1.
+pub(super) fn array_function(expression: &mut Expr) {
+    let Expr::Function(function) = expression else {
+        return;
+    };
+    let arguments = listed_arguments(&function.args).unwrap_or_default();
+    let changed = match (last_part(&function.name).as_str(), arguments.as_slice()) {
+        ("array_dims", [array]) => {
+            let length = call("array_length", vec![array.clone(), number(1)]);
+            let concatenated = |left, right| binary(left, BinaryOperator::StringConcat, right);
+            let length = cast_to(length_or_null(length), DataType::Text);
+            concatenated(concatenated(string("[1:"), length), string("]"))
+        }
+        ("array_fill", [value, Expr::Array(lengths)]) => match lengths.elem.as_slice() {
+            [length] => call("array_repeat", vec![value.clone(), length.clone()]),
+            _ => return,
+        },
+        _ => return,
+    };
+    *expression = changed;
+}
+
+/// `x IS NFD NORMALIZED`, and the form in `normalize(x, NFD)`, which is a word.
+pub(super) fn normalization(expression: &mut Expr) {
+    match expression {
+        Expr::IsNormalized {
+            expr,
+            form,
+            negated,
+        } => {
+            let form = form.map_or_else(|| "NFC".to_owned(), |form| form.to_string());
+            let is_normal = call("is_normalized", vec![take(expr), string(form)]);
+            *expression = match negated {
+                true => Expr::UnaryOp {
+                    op: ast::UnaryOperator::Not,
+                    expr: Box::new(is_normal),
+                },
+                false => is_normal,
+            };
+        }
+        Expr::Function(function) if last_part(&function.name) == "normalize" => {
+            let arguments = listed_arguments(&function.args).unwrap_or_default();
+            if let [text, Expr::Identifier(form)] = arguments.as_slice() {
+                *expression = call("normalize", vec![text.clone(), string(&form.value)]);
+            }
+        }
+        _ => {}
     }
 }
 

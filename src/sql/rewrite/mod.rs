@@ -15,8 +15,11 @@
 //! - [`order`]: outputs under the name of a column that orders
 //! - [`postgres`]: operators, casts and literals
 //! - [`quantified`]: comparisons with ANY and ALL
+//! - [`records`]: JSON objects as rows
+//! - [`row_values`]: aliases of functions in FROM as their values, once the planner has found no such column
 //! - [`rows`]: comparisons of rows, member by member
 //! - [`sets`]: functions that give rows, and aggregates that give JSON
+//! - [`ties`]: FETCH FIRST … WITH TIES
 //! - [`trees`]: what the others build with
 //! - [`values`]: constants in VALUES
 //!
@@ -35,8 +38,11 @@ mod order;
 mod ordered_sets;
 mod postgres;
 mod quantified;
+mod records;
+mod row_values;
 mod rows;
 mod sets;
+mod ties;
 mod trees;
 pub(crate) mod using;
 mod values;
@@ -52,6 +58,7 @@ use crate::error::{Error, Result, sqlstate};
 
 pub use names::display_name;
 pub(in crate::sql) use postgres::string_constant;
+pub use row_values::{ValueAlias, value_aliases, with_values};
 pub(in crate::sql) use sets::refers_to_columns;
 pub(in crate::sql) use trees::{call, cast_to, set_relation, table_alias, template};
 
@@ -174,6 +181,9 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         if let Err(error) = joins::refuse_versions(factor) {
+            return ControlFlow::Break(error);
+        }
+        if let Err(error) = records::rewrite_in_from(factor) {
             return ControlFlow::Break(error);
         }
         sets::rewrite_in_from(factor);

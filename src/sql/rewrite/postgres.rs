@@ -179,7 +179,10 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             calls::whole_result(expression);
             calls::time_function(expression);
             calls::made_interval(expression);
+            calls::array_function(expression);
+            calls::normalization(expression);
         }
+        Expr::IsNormalized { .. } => calls::normalization(expression),
         Expr::Cast { .. } => {
             cast(expression);
             shorten(expression);
@@ -236,12 +239,13 @@ pub(super) fn fetch_as_limit(query: &mut Query) -> Result<()> {
     let Some(fetch) = query.fetch.take() else {
         return Ok(());
     };
-    if fetch.with_ties || fetch.percent {
-        return Err(Error::unsupported(
-            "FETCH FIRST … WITH TIES or PERCENT is not supported",
-        ));
+    if fetch.percent {
+        return Err(Error::unsupported("FETCH FIRST … PERCENT is not supported"));
     }
     let count = fetch.quantity.unwrap_or_else(|| number(1));
+    if fetch.with_ties {
+        return super::ties::keep(query, count);
+    }
     match &mut query.limit_clause {
         Some(ast::LimitClause::LimitOffset { limit, .. }) if limit.is_none() => {
             *limit = Some(count);
