@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::DatabaseOptions;
 use super::lock::DirectoryLock;
-use super::seams::{CatalogDefinitions, SessionBinder};
+use super::seams::{CatalogDefinitions, SessionBinder, tell_untold_columns};
 use crate::catalog::Catalog;
 use crate::catalog::access::Subject;
 use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
@@ -106,6 +106,7 @@ impl DatabaseParts {
             schedules: Mutex::new(None),
         });
         parts.archive_leftovers(dir);
+        tell_untold_columns(&parts.catalog, &parts.history);
         let engine = start_engine(&parts, dir, budget, options).await?;
         parts
             .engine
@@ -162,6 +163,14 @@ impl DatabaseParts {
                 Arc::new(move || {
                     let parts = parts.upgrade();
                     parts.map(|p| p.engine().status()).unwrap_or_default()
+                })
+            },
+            files: {
+                let parts = Arc::downgrade(self);
+                Arc::new(move |stream| {
+                    let parts = parts.upgrade();
+                    let files = parts.map(|p| p.engine().known_files(stream));
+                    files.unwrap_or_default()
                 })
             },
         }
@@ -314,7 +323,10 @@ async fn start_engine(
         clock: parts.clock.clone(),
         budget,
         log: parts.log.clone(),
-        definitions: Arc::new(CatalogDefinitions::new(parts.catalog.clone())),
+        definitions: Arc::new(CatalogDefinitions::new(
+            parts.catalog.clone(),
+            parts.history.clone(),
+        )),
         binder: Arc::new(SessionBinder::new(parts)),
         history: parts.history.clone(),
         paths: parts.paths.clone(),

@@ -10,6 +10,7 @@ use crate::sql::statement::ObjectKind;
 impl Engine {
     /// Starts a stopped or failed object (view, sink, stream, pipeline by name).
     pub async fn start(&self, kind: ObjectKind, name: &str) -> Result<()> {
+        let name = &self.kept_name(kind, name);
         if kind == ObjectKind::Stream {
             let object = self
                 .inner
@@ -30,9 +31,10 @@ impl Engine {
 
     /// Returns once what was started runs; its error if it failed, 57014 if it takes longer.
     pub async fn started(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
+        let kept = &self.kept_name(kind, name);
         let pipelines = match kind {
-            ObjectKind::Stream => self.affected(name),
-            _ => vec![self.pipeline_by(kind, name)?],
+            ObjectKind::Stream => self.affected(kept),
+            _ => vec![self.pipeline_by(kind, kept)?],
         };
         for shared in pipelines {
             let mut status = shared.status.subscribe();
@@ -47,7 +49,7 @@ impl Engine {
                 .detail("It goes on starting."));
             };
             if settled.is_ok_and(|s| *s == "failed") {
-                return Err(shared.failure());
+                return Err(self.shown(shared.failure()));
             }
         }
         Ok(())
@@ -55,6 +57,7 @@ impl Engine {
 
     /// Stops it at a batch border, within `within`.
     pub async fn stop(&self, kind: ObjectKind, name: &str, within: Duration) -> Result<()> {
+        let name = &self.kept_name(kind, name);
         if kind == ObjectKind::Stream {
             self.inner.receivers.stop(name).await;
             for shared in self.affected(name) {
@@ -69,11 +72,9 @@ impl Engine {
 
     /// Runs what is available, then returns.
     pub async fn refresh(&self, view: &str) -> Result<()> {
-        self.inner
-            .directory
-            .pipeline_of(view)?
-            .ask(Command::Refresh)
-            .await
+        let kept = self.kept_name(ObjectKind::MaterializedView, view);
+        let shared = self.inner.directory.pipeline_of(&kept)?;
+        shared.ask(Command::Refresh).await
     }
 
     /// Returns when every running view took in all that was committed before the call.
@@ -92,8 +93,9 @@ impl Engine {
     /// `within`: there is much to fill them with, or a source does not answer.
     pub async fn first_batches(&self, views: &[String], within: Duration) -> Vec<String> {
         let waits = views.iter().map(async |view| {
-            let shared = self.inner.directory.pipeline_of(view).ok()?;
-            let first = shared.wait_for_first_batch(view);
+            let kept = self.kept_name(ObjectKind::MaterializedView, view);
+            let shared = self.inner.directory.pipeline_of(&kept).ok()?;
+            let first = shared.wait_for_first_batch(&kept);
             let waited = tokio::time::timeout(within, first).await;
             waited.is_err().then(|| view.clone())
         });
@@ -103,7 +105,8 @@ impl Engine {
 
     /// As [`Self::flush`] for one view.
     pub async fn wait_for(&self, view: &str, within: Option<Duration>) -> Result<()> {
-        let shared = self.inner.directory.pipeline_of(view)?;
+        let kept = self.kept_name(ObjectKind::MaterializedView, view);
+        let shared = self.inner.directory.pipeline_of(&kept)?;
         let flushed = shared.ask(|reply| Command::Flush(true, reply));
         match within {
             None => flushed.await,

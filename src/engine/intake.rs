@@ -20,6 +20,7 @@ use datafusion::physical_expr::utils::collect_columns;
 
 use super::decide::moves_watermark;
 use crate::catalog::definition::{ExpectationDefinition, OnViolation, WatermarkDefinition};
+use crate::connectors::evolution::SchemaEvolution;
 use crate::connectors::{Backlog, ReadLimits, SourceOffset, SourceRef};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::rows::all_nullable;
@@ -43,6 +44,8 @@ pub(super) struct SourceSlot {
     /// the columns that a view reads.
     pub decodes_text: bool,
     pub watermark: Option<WatermarkDefinition>,
+    /// What fields without a column do.
+    pub evolution: SchemaEvolution,
     pub limits: ReadLimits,
     pub initial: SourceOffset,
     pub position: SourceOffset,
@@ -150,6 +153,7 @@ impl SourceSlot {
             reads_log,
             decodes_text,
             watermark,
+            evolution: SchemaEvolution::None,
             limits,
             initial,
             position,
@@ -166,6 +170,18 @@ impl SourceSlot {
             read: Vec::new(),
             feed: Vec::new(),
         }
+    }
+
+    /// Goes on where the slot of the same relation stood, with another source.
+    pub fn in_place_of(mut self, other: &Self) -> Self {
+        self.initial.clone_from(&other.initial);
+        self.position.clone_from(&other.position);
+        self.latest.clone_from(&other.latest);
+        self.backlog = other.backlog;
+        self.last_data_at_us = other.last_data_at_us;
+        self.last_rows = other.last_rows;
+        self.rows_per_second = other.rows_per_second;
+        self
     }
 
     /// Index of the event-time column in the relation's schema.

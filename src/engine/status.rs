@@ -4,6 +4,8 @@
 //! `streaming_sinks`, `streaming_state_operators` and `streaming_checkpoints`. Times are
 //! microseconds since the epoch.
 
+use std::collections::BTreeMap;
+
 /// All status rows at one instant.
 #[derive(Debug, Clone, Default)]
 pub struct EngineStatus {
@@ -19,6 +21,51 @@ pub struct EngineStatus {
     pub state_operators: Vec<StateOperatorStatus>,
     /// a row per checkpoint
     pub checkpoints: Vec<CheckpointStatus>,
+}
+
+impl EngineStatus {
+    /// Puts the names that users know into the place of those that objects are kept under.
+    pub(super) fn show_names(&mut self, names: &BTreeMap<String, String>) {
+        let show = |kept: &mut String| {
+            if let Some(name) = names.get(kept) {
+                kept.clone_from(name);
+            }
+        };
+        let retell = |text: &mut Option<String>| {
+            *text = text.take().map(|text| in_shown_names(&text, names));
+        };
+        for query in &mut self.queries {
+            show(&mut query.stream_name);
+            query.message = in_shown_names(&query.message, names);
+            retell(&mut query.exception);
+            retell(&mut query.hint);
+        }
+        for source in &mut self.sources {
+            show(&mut source.source_name);
+            retell(&mut source.last_error);
+        }
+        for sink in &mut self.sinks {
+            show(&mut sink.sink_name);
+            retell(&mut sink.last_error);
+        }
+        for operator in &mut self.state_operators {
+            show(&mut operator.stream_name);
+        }
+    }
+}
+
+/// A text with the names that users know, where it has quoted ones that objects are kept under.
+pub(super) fn in_shown_names(text: &str, names: &BTreeMap<String, String>) -> String {
+    let mut parts = text.split('"');
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    // Between an odd quote and the next is a name; after that, text again.
+    for (index, part) in parts.enumerate() {
+        let is_name = index % 2 == 0;
+        let name = names.get(part).filter(|_| is_name);
+        shown.push('"');
+        shown.push_str(name.map_or(part, String::as_str));
+    }
+    shown
 }
 
 /// `streaming_queries`.
@@ -78,6 +125,17 @@ pub struct SourceStatus {
     pub last_error: Option<String>,
 }
 
+/// `streaming_files`; asked for by itself, since they are many.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub struct FileStatus {
+    pub stream_name: String,
+    pub pipeline: String,
+    /// `pending`, `waiting`, `failed`, `committed` or `skipped`
+    pub state: &'static str,
+    pub file: crate::connectors::KnownFile,
+}
+
 /// `streaming_sinks`.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
@@ -121,4 +179,20 @@ pub struct CheckpointStatus {
     pub last_commit_at_us: Option<i64>,
     pub missing_batches: u64,
     pub health: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_names_are_shown_as_users_know_them() {
+        let names = BTreeMap::from([("old".to_owned(), "new".to_owned())]);
+        let text = "\"old\" is gone: \"old \" and old stay, \"older\" too, and \"old\"";
+        assert_eq!(
+            in_shown_names(text, &names),
+            "\"new\" is gone: \"old \" and old stay, \"older\" too, and \"new\""
+        );
+        assert_eq!(in_shown_names("", &names), "");
+    }
 }

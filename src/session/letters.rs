@@ -28,7 +28,7 @@ impl Session {
         let snapshot = self.definitions();
         let stream = require_stream(&snapshot, name)?;
         let filter = HistoryFilter {
-            name: Some(name.to_owned()),
+            name: Some(stream.kept_name().to_owned()),
             limit: None,
         };
         let rows = self.parts.history.dead_letters(&filter)?;

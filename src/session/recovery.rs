@@ -342,7 +342,7 @@ impl Session {
         let mut metrics = Vec::new();
         for query in status.queries.iter().filter(|q| q.pipeline == pipeline) {
             let filter = HistoryFilter {
-                name: Some(query.stream_name.clone()),
+                name: Some(snapshot.kept_name(&query.stream_name).to_owned()),
                 limit: Some(advice::BATCHES),
             };
             metrics.extend(self.parts.history.metrics(&filter)?);

@@ -1,4 +1,4 @@
-//! Temporary tables: the session's side.
+//! Temporary tables and views: the session's side.
 //!
 //! ```text
 //!   committed definitions ──┐
@@ -10,19 +10,19 @@
 //! in memory is gone with the session, however it ends. Rows are counted against the memory of
 //! queries between transactions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use super::Session;
+use super::StatementResult;
 use super::dml::transaction::Overlays;
 use super::rowset::done;
-use super::{StatementResult, versions};
 use crate::catalog::changes::{CatalogChange, CatalogTransaction};
 use crate::catalog::definition::CatalogObject;
-use crate::catalog::snapshot::CatalogSnapshot;
-use crate::catalog::temporary::{OnCommit, TEMPORARY_SCHEMA, TemporaryTables};
+use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_name, kind_of};
+use crate::catalog::temporary::{OnCommit, TEMPORARY_SCHEMA, TemporaryTables, temporary_name};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CopyTarget, Statement};
 
@@ -88,6 +88,7 @@ impl Session {
     ) -> Result<KeptTemporary> {
         let mut definitions = catalog.take_temporary();
         definitions.retain(|_, table| table.on_commit() != OnCommit::Drop);
+        drop_views_without_tables(&mut definitions);
         let keeps_rows: HashMap<u32, bool> = definitions
             .values()
             .map(|table| (table.oid, table.on_commit() == OnCommit::PreserveRows))
@@ -134,6 +135,9 @@ impl Session {
     /// Statements of ours name relations without a schema from here on: one that said `public` means
     /// what is permanent.
     pub(super) fn settle_names(&self, statement: &Statement) -> Option<Statement> {
+        if matches!(statement, Statement::Query(_)) {
+            return None;
+        }
         let catalog = self.definitions();
         let mut settled = statement.clone();
         let mut is_changed = false;
@@ -177,19 +181,19 @@ fn target_names(statement: &mut Statement) -> Option<Vec<&mut String>> {
     })
 }
 
-/// A view outlives the session, and others read it.
-pub(super) fn refuse_in_view(
-    plan: &datafusion::logical_expr::LogicalPlan,
-    is_materialized: bool,
-) -> Result<()> {
-    if !versions::reads_temporary(plan)? {
-        return Ok(());
+/// Views over tables that a commit dropped go along.
+fn drop_views_without_tables(definitions: &mut TemporaryTables) {
+    loop {
+        let names: BTreeSet<String> = definitions.keys().cloned().collect();
+        let before = definitions.len();
+        definitions.retain(|_, object| {
+            let mut reads = depends_on(&object.definition).filter_map(|read| temporary_name(read));
+            reads.all(|read| names.contains(read))
+        });
+        if definitions.len() == before {
+            return;
+        }
     }
-    Err(match is_materialized {
-        true => Error::unsupported("materialized views must not use temporary tables or views"),
-        false => Error::unsupported("a view cannot read temporary tables")
-            .hint("Write the query in FROM, or create a table that stays."),
-    })
 }
 
 /// What lasts cannot be made of a temporary table.
@@ -198,7 +202,11 @@ pub(super) fn refuse_temporary(object: &CatalogObject, what: &str) -> Result<()>
         false => Ok(()),
         true => Err(Error::new(
             sqlstate::WRONG_OBJECT_TYPE,
-            format!("cannot {what} temporary table \"{}\"", object.name),
+            format!(
+                "cannot {what} temporary {} \"{}\"",
+                kind_name(kind_of(&object.definition)),
+                object.name
+            ),
         )
         .hint("Create a table that stays: CREATE TABLE … .")),
     }

@@ -612,7 +612,7 @@ async fn forget_what_is_done(parts: &DatabaseParts, actions: &[Action]) -> Resul
 /// An event tells, and never fails what it tells about.
 pub(super) fn record(parts: &DatabaseParts, kind: &str, object: &CatalogObject) {
     let detail = json!({ "kind": kind_name(kind_of(&object.definition)) });
-    record_event(parts, kind, &object.name, detail);
+    record_event(parts, kind, object.kept_name(), detail);
 }
 
 pub(super) fn record_event(

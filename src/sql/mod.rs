@@ -39,6 +39,7 @@ pub(crate) mod places;
 mod planner;
 mod push_down;
 pub mod recovery;
+mod renamed;
 pub mod render;
 pub mod render_functions;
 pub mod rewrite;

@@ -30,3 +30,4 @@ SELECT 'maybe'::boolean;
 SELECT string_agg(x, ', ' ORDER BY x DESC), string_agg(DISTINCT x, '' ORDER BY x), array_agg(x ORDER BY x), min(x), max(x) FROM (VALUES ('b'), ('a'), (NULL), ('b')) AS v (x);
 SELECT get_bit('\x1234567890'::bytea, 30), set_bit('\x1234567890'::bytea, 30, 0), set_byte('\x12'::bytea, 0, 64);
 SELECT normalize(U&'\0061\0308bc') = 'äbc' AS composed, U&'\0061\0308bc' IS NOT NFC NORMALIZED AS is_not;
+SELECT normalize('a', 'NFX');

@@ -22,3 +22,4 @@ SELECT g FROM generate_series(timestamp '2008-03-01 00:00', '2008-03-02 12:00', 
 SELECT max(d), min(d), max(t), min(i), sum(i), avg(i) FROM (VALUES (date '2001-01-01', time '10:00', interval '1 day'), (date '2000-01-01', time '09:00', interval '5 hours')) AS v (d, t, i);
 SELECT date '2001-01-01' = timestamp '2001-01-01', date '2001-01-02' > timestamp '2001-01-01 12:00', date '2001-01-01'::timestamp, timestamp '2001-01-01 23:59'::date, timestamp '2001-01-01 10:11:12.345678'::time, '10:11:12.3456789'::time, '2001-01-01 10:11:12.9999999'::timestamp;
 SELECT date_part('epoch', date '2001-01-01'), date_part('timezone', timestamptz '2001-01-01 00:00+00');
+SELECT (date '2001-02-16', date '2001-12-21') OVERLAPS (date '2001-10-30', date '2002-10-30'), (date '2001-10-29', date '2001-10-30') OVERLAPS (date '2001-10-30', date '2001-10-31');

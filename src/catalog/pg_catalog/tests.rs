@@ -75,6 +75,8 @@ fn object(name: &str, oid: u32, definition: Definition) -> Arc<CatalogObject> {
         oid,
         created_at_us: 0,
         comment: (name == "accounts").then(|| "who owes what".to_owned()),
+        kept_as: None,
+        renamed: Default::default(),
         definition,
     })
 }

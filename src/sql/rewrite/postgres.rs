@@ -216,7 +216,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
 }
 
 /// `TABLE t` is `SELECT * FROM t`.
-pub(super) fn table_as_select(body: &mut SetExpr) {
+pub(crate) fn table_as_select(body: &mut SetExpr) {
     match body {
         SetExpr::Table(table) => {
             let name = table.table_name.clone().unwrap_or_default();

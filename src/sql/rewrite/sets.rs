@@ -152,15 +152,6 @@ fn set_function(name: &ObjectName) -> Option<&'static SetFunction> {
     SETS.iter().find(|set| set.name == name)
 }
 
-/// What the only column of a function's rows is called, `None` if as the relation is; `None` where there are several,
-/// or the function gives no set.
-pub(super) fn value_column(name: &ObjectName) -> Option<Option<&'static str>> {
-    match set_function(name)?.columns {
-        [(column, _)] => Some(*column),
-        _ => None,
-    }
-}
-
 /// A call in FROM, by all the ways in which the parser has it.
 struct Call {
     name: ObjectName,

@@ -341,6 +341,7 @@ fn arguments(
         }
         "array" => array_lengths(array),
         "text[]" => text_arrays(array),
+        "oidvector" => oid_arrays(array),
         "bool" => {
             let values = cast(array, &DataType::Boolean)?;
             Ok(values.as_boolean().iter().map(Datum::from).collect())
@@ -399,6 +400,23 @@ fn text_arrays(array: &ArrayRef) -> PlanResult<Vec<Datum>> {
             let items = cast(&lists.value(row), &DataType::Utf8)?;
             let items = items.as_string::<i32>().iter().flatten();
             Ok(Datum::Texts(items.map(str::to_owned).collect()))
+        })
+        .collect()
+}
+
+fn oid_arrays(array: &ArrayRef) -> PlanResult<Vec<Datum>> {
+    let DataType::List(_) = array.data_type() else {
+        return Ok(vec![Datum::Null; array.len()]);
+    };
+    let lists = array.as_list::<i32>();
+    (0..lists.len())
+        .map(|row| {
+            if lists.is_null(row) {
+                return Ok(Datum::Null);
+            }
+            let items = cast(&lists.value(row), &DataType::Int64)?;
+            let items = items.as_primitive::<Int64Type>().iter().flatten();
+            Ok(Datum::Ints(items.collect()))
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Names and numbers of objects: `regclass` and its kin, quoting, visibility.
 
-use super::super::model::{Catalog, INFORMATION_SCHEMA_OID, NAMESPACES, Relation, namespace_name};
+use super::super::model::{Catalog, NAMESPACES, Relation, namespace_name};
 use super::super::relation::Datum;
 use super::super::rows::quote_ident;
 use super::{Definition, int, text};
@@ -93,7 +93,7 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("format", FORMAT_ARGUMENTS, "text", format).with_null(),
     Definition::new("pg_table_is_visible", &["oid"], "bool", |c, a| {
         let found = c.relation(int(a, 0));
-        let visible = |r: Relation| r.namespace != INFORMATION_SCHEMA_OID && !c.is_hidden(&r);
+        let visible = |r: Relation| r.is_on_path() && !c.is_hidden(&r);
         Ok(found.map(visible).into())
     }),
     Definition::new("pg_type_is_visible", &["oid"], "bool", |c, a| {
@@ -152,7 +152,10 @@ fn relation_text(catalog: &Catalog, r: &Relation) -> String {
     let name = quote_ident(&r.name);
     match r.namespace {
         _ if catalog.is_hidden(r) => format!("public.{name}"),
-        INFORMATION_SCHEMA_OID => format!("information_schema.{name}"),
+        namespace if !r.is_on_path() => {
+            let schema = namespace_name(namespace).unwrap_or_default();
+            format!("{schema}.{name}")
+        }
         _ => name,
     }
 }
