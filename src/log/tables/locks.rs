@@ -15,7 +15,7 @@ use super::overlay::Layer;
 use crate::error::{Error, Result, sqlstate};
 
 /// All locks of a database.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RowLocks {
     state: Mutex<State>,
     released: watch::Sender<u64>,
@@ -70,15 +70,6 @@ impl State {
             }
         }
         false
-    }
-}
-
-impl Default for RowLocks {
-    fn default() -> Self {
-        Self {
-            state: Mutex::default(),
-            released: watch::Sender::new(0),
-        }
     }
 }
 
@@ -213,8 +204,8 @@ impl Conflict {
             {
                 let state = self.locks.state.lock();
                 let holds = |holder: &u64| {
-                    let held = state.held.get(holder).into_iter().flatten();
-                    held.into_iter().any(|h| h.shares_a_key(&self.wanted))
+                    let mut held = state.held.get(holder).into_iter().flatten();
+                    held.any(|h| h.shares_a_key(&self.wanted))
                 };
                 if !self.holders.iter().any(holds) {
                     return Ok(());
