@@ -1,9 +1,10 @@
 # Builds the binary, then ships it alone on a small base, as a user without rights.
 FROM rust:1-bookworm AS build
-RUN apt-get update && apt-get install -y --no-install-recommends cmake pkg-config libclang-dev zlib1g-dev libssl-dev \
+RUN apt-get update && apt-get install -y --no-install-recommends cmake pkg-config clang libclang-dev zlib1g-dev libssl-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
+COPY .cargo .cargo
 COPY src src
 COPY tests tests
 RUN cargo build --profile dist --bin tidemill && cp target/dist/tidemill /tidemill

@@ -6,7 +6,7 @@ export PATH := /usr/lib/ccache:$(PATH)
 
 BINARY = $(CARGO_TARGET_DIR)/debug/tidemill
 
-.PHONY: build demo test lint bench soak dist setup test-setup
+.PHONY: build demo test lint bench bench-binary bench-peers soak dist setup test-setup peers-setup
 
 build: setup
 	cargo build
@@ -23,11 +23,17 @@ lint: setup
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 
+bench: bench-binary
+	$(BINARY) bench
+
+# Beside Spark and Flink, which are fetched for it: some hours. A part of it: make bench-peers PEERS="--queries q1,q17 --runs 1"
+bench-peers: bench-binary peers-setup
+	$${TIDEMILL_TOOLS:-$(HOME)/.cache/tidemill-tools}/peers/python/bin/python bench/peers/run.py --tidemill $(BINARY) $(PEERS)
+
 # The dependencies are optimised already; only our own crate is compiled again.
-bench: setup
+bench-binary: setup
 	CARGO_PROFILE_DEV_OPT_LEVEL=3 CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=false CARGO_PROFILE_DEV_OVERFLOW_CHECKS=false \
 	  cargo build --bin tidemill
-	$(BINARY) bench
 
 # The seeded tests (oracle, simulations, kills) with SOAK times as many seeds, other ones each time.
 SOAK ?= 25
@@ -44,3 +50,6 @@ setup:
 
 test-setup:
 	@.ci/setup test
+
+peers-setup:
+	@.ci/setup peers
