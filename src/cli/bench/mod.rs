@@ -11,6 +11,7 @@ mod json;
 mod keyed;
 mod nexmark;
 mod process;
+mod serving;
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::database::{Database, DatabaseOptions};
 use crate::error::{Error, Result, sqlstate};
 
 /// Workloads by name, in the order in which `all` runs them.
-pub const WORKLOADS: [&str; 7] = [
+pub const WORKLOADS: [&str; 8] = [
     "keyed",
     "json",
     "freshness",
@@ -27,6 +28,7 @@ pub const WORKLOADS: [&str; 7] = [
     "restart",
     "memory",
     "change",
+    "serving",
 ];
 
 /// Workloads with a table of their own, which `all` leaves out: `tidemill bench nexmark q4 q9`.
@@ -68,6 +70,7 @@ pub async fn run(names: &[String], clock: &ClockRef) -> Result<()> {
             "restart" => footprint::restart(clock).await?,
             "memory" => footprint::memory(clock).await?,
             "change" => nexmark::change::run(clock).await?,
+            "serving" => serving::run(clock).await?,
             other => {
                 return Err(Error::new(
                     sqlstate::INVALID_PARAMETER_VALUE,
