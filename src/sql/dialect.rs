@@ -3,7 +3,7 @@
 //! there, the parser reads each argument twice, so that a call within a call within a call takes
 //! twice the time for each level.
 
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, TrimWhereField};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -136,6 +136,39 @@ fn with_symmetric_bounds(parser: &mut Parser, left: &Expr) -> Option<Result<Expr
     }))
 }
 
+/// `trim(trailing FROM x)`, which cuts blanks off: the parser wants to be told what is cut off.
+fn trimmed_of_blanks(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+    let word = |at: usize| match &parser.peek_nth_token_ref(at).token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
+        _ => None,
+    };
+    if word(0) != Some(Keyword::TRIM) || parser.peek_nth_token_ref(1).token != Token::LParen {
+        return None;
+    }
+    let trim_where = match word(2) {
+        Some(Keyword::BOTH) => Some(TrimWhereField::Both),
+        Some(Keyword::LEADING) => Some(TrimWhereField::Leading),
+        Some(Keyword::TRAILING) => Some(TrimWhereField::Trailing),
+        _ => None,
+    };
+    let from = 2 + usize::from(trim_where.is_some());
+    if word(from) != Some(Keyword::FROM) {
+        return None;
+    }
+    for _ in 0..=from {
+        parser.next_token();
+    }
+    Some(parser.parse_expr().and_then(|expr| {
+        parser.expect_token(&Token::RParen)?;
+        Ok(Expr::Trim {
+            trim_where,
+            trim_what: None,
+            expr: Box::new(expr),
+            trim_characters: None,
+        })
+    }))
+}
+
 impl Dialect for QueryDialect {
     /// Some rules of the parser ask for the dialect by its type.
     fn dialect(&self) -> std::any::TypeId {
@@ -170,8 +203,13 @@ impl Dialect for QueryDialect {
         POSTGRES.get_next_precedence(parser)
     }
 
-    /// `((SELECT …) UNION SELECT …)` as an expression: the parser would take the first query alone.
+    /// `((SELECT …) UNION SELECT …)` as an expression, of which the parser would take the first
+    /// query alone; and `trim(FROM x)`.
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        let trimmed = trimmed_of_blanks(parser);
+        if trimmed.is_some() {
+            return trimmed;
+        }
         begins_set_operation(parser).then(|| {
             parser.expect_token(&Token::LParen)?;
             let query = parser.parse_query()?;

@@ -33,14 +33,16 @@ const KEPT: [&str; 6] = ["uuid", "json", "jsonb", "oid", "name", "char"];
 const CHOICES: [&str; 6] = ["coalesce", "nullif", "greatest", "least", "nvl", "ifnull"];
 
 /// Functions that give an array like the one that they take.
-const OF_ARRAYS: [&str; 10] = [
+const OF_ARRAYS: [&str; 12] = [
     "array_append",
     "array_cat",
     "array_concat",
     "array_distinct",
     "array_prepend",
     "array_remove",
+    "array_remove_all",
     "array_replace",
+    "array_replace_all",
     "array_slice",
     "array_sort",
     "array_or_empty",

@@ -69,8 +69,9 @@ pub(crate) fn in_time_zone(mut state: SessionState, zone: Option<&str>) -> Sessi
 }
 
 /// JSON of values that are given one by one.
-const TO_JSON: [&str; 6] = [
+const TO_JSON: [&str; 7] = [
     "to_json",
+    "json_item",
     "to_jsonb",
     "json_build_array",
     "jsonb_build_array",

@@ -9,6 +9,7 @@
 //! Absent by design: the catalog (names are resolved by whoever plans) and anything that waits.
 
 pub mod access;
+mod adjacent_strings;
 mod asof;
 pub mod context;
 mod correlated;
@@ -39,6 +40,7 @@ pub(crate) mod places;
 mod planner;
 mod push_down;
 pub mod recovery;
+mod renamed;
 pub mod render;
 pub mod render_functions;
 pub mod rewrite;

@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::sql::exclusions;
-use crate::sql::functions::{casts, common_type, intervals, json, numerics};
+use crate::sql::functions::{casts, common_type, intervals, json, json_texts, numerics};
 use crate::sql::text_constants::{
     as_value_of, dates_as_moments, is_text_constant, settle_array, with_case_settled,
 };
@@ -125,6 +125,10 @@ impl OperatorPlanner {
                 let operands = vec![as_type(left, &wanted), as_type(right, &wanted)];
                 call(&self.timestamp_difference, operands)
             }
+            // Days, which the engine counts as a bigint.
+            (BinaryOperator::Minus, Date, Date) => {
+                cast(binary(left, Operator::Minus, right), DataType::Int32)
+            }
             (BinaryOperator::Divide | BinaryOperator::Multiply, _, _) => {
                 match self.of_numerics(&op, (&left, &left_type), (&right, &right_type)) {
                     Some(planned) => planned,
@@ -189,6 +193,7 @@ struct JsonbOperators {
     contains: Arc<ScalarUDF>,
     concat: Arc<ScalarUDF>,
     without: Arc<ScalarUDF>,
+    without_path: Arc<ScalarUDF>,
     has_name: Arc<ScalarUDF>,
     has_any: Arc<ScalarUDF>,
     has_all: Arc<ScalarUDF>,
@@ -196,6 +201,8 @@ struct JsonbOperators {
     json_member: Arc<ScalarUDF>,
     path_value: Arc<ScalarUDF>,
     path_text: Arc<ScalarUDF>,
+    json_path_value: Arc<ScalarUDF>,
+    json_path_text: Arc<ScalarUDF>,
 }
 
 impl Default for JsonbOperators {
@@ -204,13 +211,16 @@ impl Default for JsonbOperators {
             contains: json::contains(),
             concat: json::concat(),
             without: json::without(),
+            without_path: json::without_path(),
             has_name: json::has_name(),
             has_any: json::has_any(),
             has_all: json::has_all(),
             jsonb_member: json::jsonb_member(),
-            json_member: json::json_member(),
+            json_member: json_texts::member(),
             path_value: json::path_value(),
             path_text: json::path_text(),
+            json_path_value: json_texts::path_value(),
+            json_path_text: json_texts::path_text(),
         }
     }
 }
@@ -226,6 +236,7 @@ impl JsonbOperators {
             BinaryOperator::AtArrow | BinaryOperator::ArrowAt => Some(&self.contains),
             BinaryOperator::StringConcat if is_jsonb(left) || is_jsonb(right) => Some(&self.concat),
             BinaryOperator::Minus => Some(&self.without),
+            BinaryOperator::HashMinus => Some(&self.without_path),
             // The engine's says that NULL has no members.
             BinaryOperator::Question => Some(&self.has_name),
             BinaryOperator::QuestionPipe => Some(&self.has_any),
@@ -233,8 +244,10 @@ impl JsonbOperators {
             // The engine's gives a union of types, which no function takes.
             BinaryOperator::Arrow if is_jsonb(left) => Some(&self.jsonb_member),
             BinaryOperator::Arrow if is_json(left) => Some(&self.json_member),
-            BinaryOperator::HashArrow => Some(&self.path_value),
-            BinaryOperator::HashLongArrow => Some(&self.path_text),
+            BinaryOperator::HashArrow if is_jsonb(left) => Some(&self.path_value),
+            BinaryOperator::HashArrow => Some(&self.json_path_value),
+            BinaryOperator::HashLongArrow if is_jsonb(left) => Some(&self.path_text),
+            BinaryOperator::HashLongArrow => Some(&self.json_path_text),
             _ => None,
         }
     }
@@ -312,6 +325,31 @@ fn read_as(constant: Expr, wanted: &SqlType) -> (Expr, SqlType) {
         _ => None,
     };
     (read, found.unwrap_or(SqlType::Text))
+}
+
+/// Aggregates that give the same in every order; asked for one, the engine wants their input sorted.
+const WITHOUT_ORDER: [&str; 10] = [
+    "avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "count", "max", "min", "sum",
+];
+
+/// An order that changes nothing goes, and distinct elements come in their own, as PostgreSQL sorts
+/// them to find the distinct ones.
+fn settle_order(aggregate: &mut RawAggregateExpr) {
+    let name = aggregate.func.name();
+    if !aggregate.distinct {
+        if WITHOUT_ORDER.contains(&name) {
+            aggregate.order_by.clear();
+        }
+        return;
+    }
+    let is_row = |e: &Expr| matches!(e, Expr::ScalarFunction(f) if f.func.name() == "named_struct");
+    if matches!(name, "array_agg" | "string_agg")
+        && aggregate.order_by.is_empty()
+        && let Some(element) = aggregate.args.first()
+        && !is_row(element)
+    {
+        aggregate.order_by = vec![element.clone().sort(true, false)];
+    }
 }
 
 fn call(function: &Arc<ScalarUDF>, arguments: Vec<Expr>) -> Expr {
@@ -426,6 +464,7 @@ impl ExprPlanner for OperatorPlanner {
         if aggregate.func.name() != "grouping" {
             aggregate.args = self.named(aggregate.args)?;
         }
+        settle_order(&mut aggregate);
         Ok(PlannerResult::Original(aggregate))
     }
 

@@ -6,8 +6,10 @@ use crate::catalog::definition::{
     IndexDefinition, OnViolation, OptionValue, Options, SinkDefinition, StreamDefinition,
     TableDefinition, WatermarkDefinition,
 };
+use crate::catalog::temporary::temporary_name;
 use crate::sql::interval;
 use crate::sql::names::{quote_identifier, quote_literal};
+use crate::sql::renamed::with_present_names;
 use crate::types::SqlType;
 
 /// The `CREATE` statement of an object, with a semicolon at its end.
@@ -28,22 +30,45 @@ pub fn create_statement(object: &CatalogObject) -> String {
             format!(
                 "CREATE MATERIALIZED VIEW {name}{} AS\n{}{emit};",
                 with_clause(None, &options),
-                d.query.trim()
+                written(object, &d.query)
             )
         }
-        Definition::View(d) => format!("CREATE VIEW {name} AS\n{};", d.query.trim()),
+        Definition::View(d) => {
+            let temporary = if object.is_temporary() {
+                "TEMPORARY "
+            } else {
+                ""
+            };
+            format!(
+                "CREATE {temporary}VIEW {name} AS\n{};",
+                written(object, &d.query)
+            )
+        }
         Definition::Sink(d) => sink(&name, d),
         Definition::Index(d) => format!("{};", index(&name, "", d, quote_identifier)),
     }
 }
 
-/// The query of a view, as `pg_get_viewdef` gives it; `None` for other objects.
-pub fn view_query(object: &CatalogObject) -> Option<String> {
+/// The query of a view, under the names that its relations have now; `None` for other objects.
+pub fn present_query(object: &CatalogObject) -> Option<String> {
     match &object.definition {
-        Definition::MaterializedView(d) => Some(format!("{};", d.query.trim())),
-        Definition::View(d) => Some(format!("{};", d.query.trim())),
+        Definition::MaterializedView(d) => Some(written(object, &d.query)),
+        Definition::View(d) => Some(written(object, &d.query)),
         _ => None,
     }
+}
+
+/// A query with the names that its relations have now.
+fn written(object: &CatalogObject, query: &str) -> String {
+    let mut renamed = object.renamed.clone();
+    // Temporary tables have no schema in front where they are seen.
+    renamed.retain(|written, name| {
+        if let Some(bare) = temporary_name(name) {
+            *name = bare.to_owned();
+        }
+        written != name
+    });
+    with_present_names(query, &renamed).trim().to_owned()
 }
 
 fn stream(name: &str, definition: &StreamDefinition) -> String {
@@ -255,6 +280,8 @@ mod tests {
                 oid: 1,
                 created_at_us: 0,
                 comment: None,
+                kept_as: None,
+                renamed: Default::default(),
                 definition,
             }
         };

@@ -12,27 +12,37 @@ pub fn create_statement(function: &FunctionDefinition) -> String {
     if let Some(body) = function.aggregate() {
         return create_aggregate(function, body);
     }
+    format!(
+        "{};",
+        definition(&quote_identifier(&function.name), function)
+    )
+}
+
+/// As [`create_statement`], as `pg_get_functiondef` gives it: the name with its schema, a line's end
+/// for a semicolon. PostgreSQL has none for aggregates.
+pub fn catalog_definition(function: &FunctionDefinition) -> String {
+    let name = format!("public.{}", quote_identifier(&function.name));
+    format!("{}\n", definition(&name, function))
+}
+
+fn definition(name: &str, function: &FunctionDefinition) -> String {
     let mut lines = vec![
-        format!(
-            "CREATE OR REPLACE FUNCTION {}({})",
-            quote_identifier(&function.name),
-            arguments(function)
-        ),
+        format!("CREATE OR REPLACE FUNCTION {name}({})", arguments(function)),
         format!(" RETURNS {}", result(function)),
         " LANGUAGE sql".to_owned(),
     ];
-    if function.volatility != FunctionVolatility::Volatile {
-        lines.push(format!(" {}", volatility(function)));
-    }
-    if function.is_strict {
-        lines.push(" STRICT".to_owned());
+    let strict = function.is_strict.then_some("STRICT");
+    let stable = Some(volatility(function)).filter(|word| *word != "VOLATILE");
+    let words: Vec<&str> = stable.into_iter().chain(strict).collect();
+    if !words.is_empty() {
+        lines.push(format!(" {}", words.join(" ")));
     }
     lines.push(match &function.body {
         FunctionBody::Query(text) => {
             let quotes = dollar_quotes(text);
-            format!("AS {quotes}{text}{quotes};")
+            format!("AS {quotes}{text}{quotes}")
         }
-        FunctionBody::Expression(text) => format!("RETURN {text};"),
+        FunctionBody::Expression(text) => format!("RETURN {text}"),
         FunctionBody::Aggregate(_) => String::new(),
     });
     lines.join("\n")

@@ -8,12 +8,12 @@
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{
-    Location, Span, Token, TokenWithSpan, Tokenizer, TokenizerError,
+    Location, Span, Token, TokenWithSpan, Tokenizer, TokenizerError, Whitespace,
 };
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::dialect::QueryDialect;
-use crate::sql::{exclusions, join_alias};
+use crate::sql::{adjacent_strings, exclusions, join_alias};
 
 /// The dialect of every parse.
 pub(crate) static DIALECT: QueryDialect = QueryDialect {
@@ -92,12 +92,12 @@ impl<'a> Source<'a> {
         let mut current = Vec::new();
         for token in tokens {
             match token.token {
-                Token::SemiColon => self.push_statement(&mut statements, &mut current),
+                Token::SemiColon => self.push_statement(&mut statements, &mut current)?,
                 Token::EOF => {}
                 _ => current.push(token),
             }
         }
-        self.push_statement(&mut statements, &mut current);
+        self.push_statement(&mut statements, &mut current)?;
         for statement in &statements {
             self.check_depth(&statement.tokens)?;
         }
@@ -108,14 +108,17 @@ impl<'a> Source<'a> {
         &self,
         statements: &mut Vec<StatementTokens>,
         current: &mut Vec<TokenWithSpan>,
-    ) {
-        let tokens = std::mem::take(current);
+    ) -> Result<()> {
+        let (tokens, refused) = adjacent_strings::joined(std::mem::take(current));
+        if let Some(span) = refused {
+            return Err(self.syntax_error_near(span));
+        }
         let is_code = |t: &&TokenWithSpan| !matches!(t.token, Token::Whitespace(_));
         let (Some(first), Some(last)) = (
             tokens.iter().find(is_code),
             tokens.iter().rev().find(is_code),
         ) else {
-            return;
+            return Ok(());
         };
         statements.push(StatementTokens {
             start: self.offset(first.span.start),
@@ -124,6 +127,7 @@ impl<'a> Source<'a> {
                 split_closing_brackets(tokens),
             )))),
         });
+        Ok(())
     }
 
     fn check_depth(&self, tokens: &[TokenWithSpan]) -> Result<()> {
@@ -323,14 +327,24 @@ fn split_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     split
 }
 
-/// `SELECT top, …`: a word of other dialects that is a name in PostgreSQL.
+/// `SELECT top, …`: a word of other dialects that is a name in PostgreSQL. `FROM ONLY t`, without
+/// the tables that inherit from it: there are none.
 fn plain_words(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut names_relation = false;
     for token in &mut tokens {
-        if let Token::Word(word) = &mut token.token
-            && word.keyword == Keyword::TOP
-        {
-            word.keyword = Keyword::NoKeyword;
+        let Token::Word(word) = &mut token.token else {
+            names_relation &= matches!(token.token, Token::Whitespace(_));
+            continue;
+        };
+        match word.keyword {
+            Keyword::TOP => word.keyword = Keyword::NoKeyword,
+            Keyword::ONLY if names_relation && word.quote_style.is_none() => {
+                token.token = Token::Whitespace(Whitespace::Space);
+                continue;
+            }
+            _ => {}
         }
+        names_relation = matches!(word.keyword, Keyword::FROM | Keyword::JOIN);
     }
     tokens
 }

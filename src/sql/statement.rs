@@ -140,6 +140,8 @@ pub enum Statement {
         name: String,
         /// new name
         new_name: String,
+        /// `IF EXISTS`
+        if_exists: bool,
     },
     /// `COMMENT ON kind name [.column] IS …`
     Comment {
@@ -546,6 +548,8 @@ pub struct CreateMaterializedView {
 pub struct CreateView {
     /// name
     pub name: String,
+    /// `TEMPORARY`
+    pub is_temporary: bool,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
     /// `OR REPLACE`

@@ -403,12 +403,12 @@ fn write_map(
     out.put_u8(b'{');
     for (n, at) in (offsets[row]..offsets[row + 1]).enumerate() {
         if n > 0 {
-            out.put_slice(b", ");
+            out.put_slice(settings.spacing.comma());
         }
         let mut key = BytesMut::new();
         keys.write_text(at as usize, settings, &mut key)?;
         write_string(&key, out);
-        out.put_slice(b": ");
+        out.put_slice(settings.spacing.colon());
         write_json(items, at as usize, settings, out)?;
     }
     out.put_u8(b'}');

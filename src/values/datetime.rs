@@ -1,4 +1,5 @@
-//! Dates and times: ISO text as PostgreSQL writes and reads it.
+//! Dates and times: ISO text as PostgreSQL writes and reads it; other forms of dates become that first
+//! (`written_dates`).
 //!
 //! Values are days or microseconds since 1970, as Arrow holds them; the calendar is the proleptic
 //! Gregorian one (algorithms after H. Hinnant, "chrono-compatible low-level date algorithms").
@@ -9,7 +10,7 @@ use std::fmt::Write;
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::timezone::Tz;
 
-use super::zones;
+use super::{written_dates, zones};
 use crate::error::{Error, Result, sqlstate};
 
 /// Microseconds of a day.
@@ -20,7 +21,7 @@ pub(crate) const PG_EPOCH_DAYS: i64 = 10_957;
 pub(crate) const PG_EPOCH_US: i64 = PG_EPOCH_DAYS * DAY_US;
 
 /// Year, month and day of a day since 1970-01-01; year 0 is 1 BC.
-fn civil_from_days(days: i64) -> (i64, u32, u32) {
+pub(super) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let day_of_era = z.rem_euclid(146_097);
@@ -48,7 +49,7 @@ fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-fn days_in_month(year: i64, month: u32) -> u32 {
+pub(super) fn days_in_month(year: i64, month: u32) -> u32 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
         2 => 28,
@@ -143,6 +144,9 @@ pub(crate) fn parse_date(text: &str) -> Result<i32> {
 /// Reads a `time` into microseconds of the day.
 pub(crate) fn parse_time(text: &str) -> Result<i64> {
     let fail = |why| refuse(why, "time", text);
+    if text.trim().eq_ignore_ascii_case("allballs") {
+        return Ok(0);
+    }
     let mut scanner = Scanner::new(text);
     let us = scanner.time().map_err(fail)?;
     // A zone after a time without time zone is allowed and ignored, as in PostgreSQL.
@@ -220,6 +224,16 @@ fn scan_moment(text: &str) -> std::result::Result<(i64, Rest), Bad> {
             },
         ));
     }
+    match scan_iso(text) {
+        Err(Bad::Syntax) => {
+            let iso = written_dates::as_iso(text).ok_or(Bad::Syntax)?;
+            scan_iso(&iso)
+        }
+        scanned => scanned,
+    }
+}
+
+fn scan_iso(text: &str) -> std::result::Result<(i64, Rest), Bad> {
     let mut scanner = Scanner::new(text);
     let (mut year, month, day) = scanner.date()?;
     let mut rest = Rest {
@@ -308,19 +322,30 @@ impl<'a> Scanner<'a> {
         follows
     }
 
+    /// `04:05:06.7`, `04:05 PM`, `040506.7`, `0405`
     fn time(&mut self) -> std::result::Result<i64, Bad> {
-        let mut hours = self.digits(1, 2)?;
-        let (mut minutes, mut seconds, mut fraction) = (0, 0, 0);
-        if !self.take(':') {
-            return Err(Bad::Syntax);
-        }
-        minutes += self.digits(1, 2)?;
-        if self.take(':') {
-            seconds += self.digits(1, 2)?;
-            if self.rest.starts_with(['.', ',']) {
-                self.rest = &self.rest[1..];
-                fraction = self.fraction()?;
+        let run = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (mut hours, minutes, seconds, has_seconds) = match run {
+            4 | 6 => {
+                let number = self.digits(run, run)?;
+                let number = if run == 4 { number * 100 } else { number };
+                (number / 10_000, number / 100 % 100, number % 100, run == 6)
             }
+            _ => {
+                let hours = self.digits(1, 2)?;
+                if !self.take(':') {
+                    return Err(Bad::Syntax);
+                }
+                let minutes = self.digits(1, 2)?;
+                let has_seconds = self.take(':');
+                let seconds = if has_seconds { self.digits(1, 2)? } else { 0 };
+                (hours, minutes, seconds, has_seconds)
+            }
+        };
+        let mut fraction = 0;
+        if has_seconds && self.rest.starts_with(['.', ',']) {
+            self.rest = &self.rest[1..];
+            fraction = self.fraction()?;
         }
         if let Some(afternoon) = self.meridiem() {
             if !(1..=12).contains(&hours) {

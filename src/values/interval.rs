@@ -241,8 +241,37 @@ fn digits(text: &str) -> Option<i64> {
         .then(|| text.parse().ok())?
 }
 
+/// `0001-02-03T04:05:06` behind the P: years, months and days, then a time.
+fn parse_iso_alternative(text: &str) -> Option<Interval> {
+    let (date, time) = match text.split_once(['T', 't']) {
+        Some((date, time)) => (date, Some(time)),
+        None => (text, None),
+    };
+    let mut interval = Interval::default();
+    let fields: Vec<&str> = match date {
+        "" => Vec::new(),
+        date => date.split('-').collect(),
+    };
+    if fields.len() > 3 || time.is_none() && fields.len() < 2 {
+        return None;
+    }
+    for (field, unit) in fields.into_iter().zip(["year", "month", "day"]) {
+        interval.add(digits(field)? as f64, unit)?;
+    }
+    if let Some(time) = time {
+        interval.us = clock_us(time)?;
+    }
+    Some(interval)
+}
+
 /// `1Y2M3DT4H5M6.7S` behind the P.
 fn parse_iso(text: &str) -> Option<Interval> {
+    let has_units = text
+        .bytes()
+        .any(|b| b.is_ascii_alphabetic() && !matches!(b, b'T' | b't'));
+    if !has_units {
+        return parse_iso_alternative(text);
+    }
     let mut interval = Interval::default();
     let mut rest = text;
     let mut in_time = false;

@@ -1,7 +1,7 @@
 //! Structs, maps and lists of them as JSON text.
 //!
 //! PostgreSQL has no anonymous record that drivers decode, so a struct goes out as `jsonb`, in
-//! jsonb's spacing. Numbers stay numbers, JSON columns are embedded, all else is a string of
+//! jsonb's spacing; the settings say where it is that of `json`. Numbers stay numbers, JSON columns are embedded, all else is a string of
 //! its SQL text; NaN and infinity, which JSON lacks, are strings too.
 
 use bytes::{BufMut, BytesMut};
@@ -79,7 +79,7 @@ pub(crate) fn write_json(
             out.put_u8(b'[');
             for (n, at) in (offsets[row]..offsets[row + 1]).enumerate() {
                 if n > 0 {
-                    out.put_slice(b", ");
+                    out.put_slice(settings.spacing.comma());
                 }
                 write_json(item, at as usize, settings, out)?;
             }
@@ -121,10 +121,10 @@ pub(crate) fn write_object<'a>(
     out.put_u8(b'{');
     for (n, (name, column, row)) in members.enumerate() {
         if n > 0 {
-            out.put_slice(b", ");
+            out.put_slice(settings.spacing.comma());
         }
         write_string(name, out);
-        out.put_slice(b": ");
+        out.put_slice(settings.spacing.colon());
         write_json(column, row, settings, out)?;
     }
     out.put_u8(b'}');

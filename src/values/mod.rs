@@ -11,10 +11,12 @@ pub(crate) mod float;
 pub(crate) mod input;
 pub(crate) mod interval;
 pub(crate) mod json;
+pub(crate) mod json_text;
 pub(crate) mod jsonb;
 pub(crate) mod list;
 pub(crate) mod numeric;
 pub(crate) mod types;
+mod written_dates;
 pub(crate) mod zones;
 
 #[cfg(test)]
@@ -66,6 +68,36 @@ impl Format {
 pub(crate) struct OutputSettings {
     /// `TimeZone`; `None` is UTC
     pub time_zone: Option<Tz>,
+    /// Blanks in arrays and objects that are made of values.
+    pub spacing: JsonSpacing,
+}
+
+/// Blanks behind the commas and colons of JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum JsonSpacing {
+    /// One each, as `jsonb` is written.
+    #[default]
+    Jsonb,
+    /// None, as `to_json` writes rows and arrays.
+    Json,
+}
+
+impl JsonSpacing {
+    /// What stands between two members or elements.
+    pub fn comma(self) -> &'static [u8] {
+        match self {
+            Self::Jsonb => b", ",
+            Self::Json => b",",
+        }
+    }
+
+    /// What stands behind a name.
+    pub fn colon(self) -> &'static [u8] {
+        match self {
+            Self::Jsonb => b": ",
+            Self::Json => b":",
+        }
+    }
 }
 
 impl OutputSettings {
@@ -74,6 +106,7 @@ impl OutputSettings {
         let other = time_zone.filter(|name| !zones::is_utc(name));
         Self {
             time_zone: other.and_then(zones::parse),
+            ..Self::default()
         }
     }
 }

@@ -231,6 +231,8 @@ fn intervals_read_and_write_as_postgres() {
         ("2 weeks", "14 days"),
         ("100 hours", "100:00:00"),
         ("@ 1 minute", "00:01:00"),
+        ("P0001-02-03T04:05:06", "1 year 2 mons 3 days 04:05:06"),
+        ("PT04:05", "04:05:00"),
     ] {
         let mut out = BytesMut::new();
         Interval::parse(input).unwrap().write_text(&mut out);

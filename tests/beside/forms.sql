@@ -86,6 +86,17 @@ SELECT generate_series(1, 0, 0);
 SELECT x.* FROM people x WHERE x.id = 1;
 SELECT row_number() OVER () FROM people;
 SELECT name FROM people TABLESAMPLE BERNOULLI (100) ORDER BY 1;
+SELECT sum(sum(age)) FROM people;
+SELECT max(name) FILTER (WHERE age > 26), min(name ORDER BY id), count(name ORDER BY age) FROM people;
+SELECT city, max(name ORDER BY age DESC), array_agg(name ORDER BY id) FROM people GROUP BY city ORDER BY 1;
+SELECT 'a' 'b';
+SELECT 'a'
+  'b', 'c' -- and
+  'd';
+SELECT id FROM ONLY people ORDER BY id;
+SELECT p.id FROM people p JOIN ONLY people q ON q.id = p.id ORDER BY p.id;
+SELECT count(count(*)) OVER () FROM people;
+SELECT max(min(age)) FROM people GROUP BY city;
 DROP TABLE people;
 DROP TABLE people;
 DROP TABLE IF EXISTS people;

@@ -32,3 +32,17 @@ SELECT bool_and(x), bool_or(x), every(x) FROM (VALUES (true), (false), (NULL)) A
 SELECT bit_and(x), bit_or(x), bit_xor(x) FROM (VALUES (12), (10)) AS v (x);
 SELECT corr(y, x), covar_pop(y, x), covar_samp(y, x), regr_avgx(y, x), regr_avgy(y, x), regr_count(y, x), regr_intercept(y, x), regr_r2(y, x), regr_slope(y, x), regr_sxx(y, x), regr_sxy(y, x), regr_syy(y, x) FROM (VALUES (1.0, 2.0), (2, 3), (4, 4), (NULL, 1)) AS v (y, x);
 SELECT mode() WITHIN GROUP (ORDER BY x), percentile_cont(0.5) WITHIN GROUP (ORDER BY x), percentile_disc(0.5) WITHIN GROUP (ORDER BY x), percentile_cont(array[0.25, 0.75]) WITHIN GROUP (ORDER BY x) FROM (VALUES (1), (2), (2), (9)) AS v (x);
+SELECT abs(-17.4), cbrt(64.0), ceil(42.2), ceil(-42.8), ceiling(95.3), degrees(0.5), div(9, 4), factorial(5), floor(42.8), floor(-42.8);
+SELECT ceil(x), floor(x), trunc(x), trunc(x, 1), round(x), sign(x), scale(x), min_scale(x) FROM (VALUES (1.50), (-1.55), (0.00), (NULL), (2.05)) AS v (x);
+SELECT ceil(1.5::float8), floor(-1.5::float8), trunc(1.7::float8), ceil(3), trunc(42.4382, 2), trunc(1234.56, -2), trunc(-0.55, 1), sign(-8.4), sign(3), sign(-2.5::float8);
+SELECT trunc(42.8), trunc(-42.8), trunc(42.4382, 2), width_bucket(5.35, 0.024, 10.06, 5);
+SELECT scale(8.4100), min_scale(8.4100), scale(8), scale(NULL::numeric), min_scale(100);
+SELECT (-2147483648) / (-1);
+SELECT -2147483648, -9223372036854775808, (-32768)::smallint, - 2147483648 + 1;
+SELECT (-9223372036854775808) / (-1);
+SELECT acos(1), asin(1), atan(1), atan2(1, 1), cos(0), cot(0.5), sin(1), tan(1), acosd(0.5), asind(0.5), atand(1), atan2d(1, 1), cosd(60), cotd(45), sind(30), tand(45), atan2d(-1, 0);
+SELECT gcd(12::bigint, 18), lcm(4, 6::bigint), gcd(0, -7), gcd(NULL, 1);
+SELECT lcm(2147483647, 2147483646);
+SELECT gcd(-2147483648, 0);
+SELECT pg_typeof(gcd(4, 6)), pg_typeof(ceil(1.5)), pg_typeof(date '2001-01-02' - date '2001-01-01'), pg_typeof(-2147483648), pg_typeof('{}'::jsonb::text);
+SELECT to_number('12,454.8-', '99G999D9S'), to_number('$1,234', 'L9,999'), to_number('-12.5', 'S99.9'), to_number('<34>', '99PR'), to_number('12.345', '99.9');

@@ -32,3 +32,7 @@ SELECT regexp_split_to_array('hello world', '\s+');
 SELECT t, regexp_replace(t, p, r, 'gi') FROM (VALUES ('aXbX', 'x', '-'), ('abc', '(b)', '[\1]'), (NULL, 'a', 'b'), ('a', NULL, 'b')) AS x (t, p, r);
 SELECT regexp_replace(t, 'o', '0', n) FROM (VALUES ('foo boo', 1), ('foo boo', 3), ('foo boo', 4), ('foo', NULL)) AS x (t, n);
 SELECT regexp_count(t, 'o'), regexp_like(t, 'O', 'i'), regexp_instr(t, 'o', 1, 2), regexp_substr(t, 'o+') FROM (VALUES ('foo'), (NULL), ('bar')) AS x (t);
+SELECT E'a\nb' ~ 'a.b', E'a\nb' ~* 'A.B', E'a\nb' !~ 'a.b', E'a\nb' ~ 'a[^x]b', 'a.b' ~ 'a\.b', E'a\nb' ~ '^b';
+SELECT t ~ p FROM (VALUES (E'a\nb', 'a.b'), ('ab', '^.b$'), (NULL, '.'), ('a', NULL)) AS v (t, p);
+SELECT substring('Thomas' from '...$'), substring('Thomas' from '%#"o_a#"_' for '#'), substring('abcabc' from '%#"b%#"' for '#'), substring('abc' from 'a_c' for '#'), substring('abc' from '#"x#"%' for '#');
+SELECT substring('abc' from 'a#"b' for '#');

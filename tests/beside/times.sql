@@ -22,3 +22,18 @@ SELECT g FROM generate_series(timestamp '2008-03-01 00:00', '2008-03-02 12:00', 
 SELECT max(d), min(d), max(t), min(i), sum(i), avg(i) FROM (VALUES (date '2001-01-01', time '10:00', interval '1 day'), (date '2000-01-01', time '09:00', interval '5 hours')) AS v (d, t, i);
 SELECT date '2001-01-01' = timestamp '2001-01-01', date '2001-01-02' > timestamp '2001-01-01 12:00', date '2001-01-01'::timestamp, timestamp '2001-01-01 23:59'::date, timestamp '2001-01-01 10:11:12.345678'::time, '10:11:12.3456789'::time, '2001-01-01 10:11:12.9999999'::timestamp;
 SELECT date_part('epoch', date '2001-01-01'), date_part('timezone', timestamptz '2001-01-01 00:00+00');
+SELECT (date '2001-02-16', date '2001-12-21') OVERLAPS (date '2001-10-30', date '2002-10-30'), (date '2001-10-29', date '2001-10-30') OVERLAPS (date '2001-10-30', date '2001-10-31');
+SELECT (date '2001-02-16', date '2001-12-21') OVERLAPS (date '2001-10-30', date '2002-10-30'), (date '2001-02-16', interval '100 days') OVERLAPS (date '2001-10-30', date '2002-10-30'), (date '2001-10-29', date '2001-10-30') OVERLAPS (date '2001-10-30', date '2001-10-31'), (date '2001-10-30', date '2001-10-30') OVERLAPS (date '2001-10-30', date '2001-10-31'), (timestamp '2001-01-02', NULL) OVERLAPS (timestamp '2001-01-01', timestamp '2001-01-03'), (time '10:00', time '09:00') OVERLAPS (time '09:30', time '11:00');
+SELECT to_char(timestamp '2002-04-20 17:31:12.66', 'HH12:MI:SS'), to_char(timestamp '2002-04-20 17:31:12.66', 'Day, DD  HH12:MI:SS'), to_char(timestamp '2002-04-20 17:31:12.66', 'FMDay, FMDD  HH12:MI:SS'), to_char(timestamp '2002-04-20 17:31:12.66', 'YYYY-MM-DD"T"HH24:MI:SS.US'), to_char(date '2002-04-20', 'IYYY-IW-ID DDD Q CC J'), to_char(timestamp '2002-04-20 17:31:12.66', 'Mon DDth, YYYY AM'), to_char(timestamp '2002-04-20', 'TMMonth Dy dy DY mon');
+SELECT to_char(date '2002-05-07', 'TMDay TMMON TMday tmmonth TMMONTH J'), to_char(date '0001-01-01', 'J');
+SELECT interval '1-2', interval '3 4:05:06', interval '1 year 2 months 3 days 4 hours 5 minutes 6 seconds', interval 'P1Y2M3DT4H5M6S', interval 'P0001-02-03T04:05:06', interval '1 day ago', interval '-1 day +02:03', interval '1.5 months', interval '10' second, interval '5' day, interval '1 week', interval '0.5 day';
+SELECT 'P0001-02'::interval, 'PT04:05'::interval, interval 'P1W', x::interval FROM (VALUES ('P0000-00-03T00:00:01')) AS v (x);
+SELECT date 'January 8, 1999', date '1999-Jan-08', date '1999.008', date '08-Jan-99', date '19990108', date '1/18/1999', timestamp '1999-01-08 04:05:06 PM', timestamptz 'Mon Jan 8 04:05:06 1999 UTC', time '04:05 AM', time '040506', time 'allballs', date 'epoch';
+SELECT date 'Jan-08-1999', date '8 Jan 1999', date '1/2/03', date 'J2451187', date 'Sept 3 69', date 'Friday, March 5, 2021', timestamp 'March 5 2021 3:04 pm', timestamptz '1/18/1999 04:05:06 +02', time '0405', time '04:05:06.7', time '040506.25', x::date FROM (VALUES ('May 1, 2020'), ('2020-May-02')) AS v (x);
+SELECT date '18/1/1999';
+SELECT date 'January 32, 1999';
+SELECT date 'nonsense 1, 1999';
+SELECT time '0460';
+SELECT date 'today' = current_date, timestamp 'now' <= now(), date 'tomorrow' - date 'yesterday', 'now'::timestamptz = now(), 'today'::timestamp = current_date, time 'now' IS NOT NULL;
+SELECT now() = transaction_timestamp(), statement_timestamp() <= clock_timestamp(), localtime IS NOT NULL, timeofday() IS NOT NULL, localtime = localtimestamp::time AS same;
+SELECT date '2001-10-01' - date '2001-09-28' AS d, (date '2001-10-01' - date '2001-09-28') * 2, sum(b - a) FROM (VALUES (date '2001-01-01', date '2001-01-05'), (date '2001-01-01', NULL)) AS v (a, b);

@@ -30,9 +30,9 @@ const FUNCTIONS: [Function; 15] = [
     function("cot", |x| 1.0 / x.tan(), f64::is_finite),
     function("sin", f64::sin, f64::is_finite),
     function("tan", f64::tan, f64::is_finite),
-    function("acosd", |x| exact(x.acos().to_degrees()), is_cosine),
-    function("asind", |x| exact(x.asin().to_degrees()), is_cosine),
-    function("atand", |x| exact(x.atan().to_degrees()), |_| true),
+    function("acosd", |x| whole_degrees(x.acos().to_degrees()), is_cosine),
+    function("asind", |x| whole_degrees(x.asin().to_degrees()), is_cosine),
+    function("atand", |x| whole_degrees(x.atan().to_degrees()), |_| true),
     function(
         "cosd",
         |x| sine_of_degrees(90.0 - x.abs() % 360.0),
@@ -60,7 +60,7 @@ fn cosine(x: f64) -> f64 {
 }
 
 /// Whole degrees where the angle is one but for the last digits.
-fn exact(degrees: f64) -> f64 {
+pub(super) fn whole_degrees(degrees: f64) -> f64 {
     let whole = degrees.round();
     if (degrees - whole).abs() < 1e-13 * whole.abs().max(1.0) {
         whole
@@ -199,6 +199,6 @@ mod tests {
         }
         assert_eq!(cosine(60.0), 0.5);
         assert_eq!(cosine(-120.0), -0.5);
-        assert_eq!(exact(0.5_f64.acos().to_degrees()), 60.0);
+        assert_eq!(whole_degrees(0.5_f64.acos().to_degrees()), 60.0);
     }
 }

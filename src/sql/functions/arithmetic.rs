@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{arrays, casts, float_arithmetic, numerics, result, texts, udf};
+use super::{arrays, casts, float_arithmetic, jsonb_scalars, numerics, result, texts, udf};
 use crate::error::mapping::type_name;
 use crate::error::{Error, sqlstate};
 use crate::sql::{local_times, typed_expressions};
@@ -172,6 +172,11 @@ impl CheckedArithmeticRule {
         let (from, to) = (SqlType::from_field(&field)?, SqlType::from_field(target)?);
         match (&from, &to) {
             (SqlType::Text, SqlType::Text) => None,
+            (SqlType::Jsonb, SqlType::Text) => Some((texts::write_text(time_zone), DataType::Utf8)),
+            (SqlType::Jsonb, wanted) => {
+                let function = jsonb_scalars::jsonb_as(wanted)?;
+                Some((function, wanted.to_arrow()))
+            }
             (SqlType::Json, SqlType::Jsonb) => {
                 let given = to.to_arrow();
                 Some((texts::read_text(to, time_zone), given))

@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::beside::beside;
-use super::plain::{bytes, form, plain, text, whole};
+use super::plain::{Form, bytes, form, plain, text, whole};
 use crate::error::{Error, Result, sqlstate};
 use crate::values::input;
 
@@ -38,6 +38,48 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
             of_bytes,
         ),
         beside(substr, &part, of_bytes),
+        beside(
+            datafusion::functions::string::bit_length(),
+            &plain("bytea_bit_length", &[form!([Bytea] -> Integer, bit_length)]),
+            of_bytes,
+        ),
+        beside(
+            datafusion::functions::unicode::strpos(),
+            &plain(
+                "bytea_position",
+                &[form!([Bytea, Bytea] -> Integer, position)],
+            ),
+            of_bytes,
+        ),
+        beside(
+            datafusion::functions::core::overlay(),
+            &plain("bytea_overlay", OVERLAYS),
+            of_bytes,
+        ),
+        beside(
+            datafusion::functions::string::btrim(),
+            &plain(
+                "bytea_btrim",
+                &[form!([Bytea, Bytea] -> Bytea, |a| trimmed(a, true, true))],
+            ),
+            of_bytes,
+        ),
+        beside(
+            datafusion::functions::string::ltrim(),
+            &plain(
+                "bytea_ltrim",
+                &[form!([Bytea, Bytea] -> Bytea, |a| trimmed(a, true, false))],
+            ),
+            of_bytes,
+        ),
+        beside(
+            datafusion::functions::string::rtrim(),
+            &plain(
+                "bytea_rtrim",
+                &[form!([Bytea, Bytea] -> Bytea, |a| trimmed(a, false, true))],
+            ),
+            of_bytes,
+        ),
         plain("encode", &[form!([Bytea, Text] -> Text, encode)]),
         plain("decode", &[form!([Text, Text] -> Bytea, decode)]),
         plain(
@@ -66,6 +108,69 @@ fn of_bytes(types: &[DataType]) -> bool {
 fn length(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let length = bytes(&arguments[0])?.len();
     Ok(ScalarValue::Int32(i32::try_from(length).ok()))
+}
+
+fn bit_length(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let length = bytes(&arguments[0])?.len().checked_mul(8);
+    let length = length.and_then(|length| i32::try_from(length).ok());
+    let too_long = || Error::new(sqlstate::NUMERIC_OUT_OF_RANGE, "integer out of range");
+    Ok(ScalarValue::Int32(Some(length.ok_or_else(too_long)?)))
+}
+
+/// The first place, counted from 1, at which some bytes begin; 0 for none.
+fn position(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let (given, wanted) = (bytes(&arguments[0])?, bytes(&arguments[1])?);
+    let found = match wanted.is_empty() {
+        true => Some(0),
+        false => given.windows(wanted.len()).position(|part| part == wanted),
+    };
+    let place = found.map_or(0, |at| at + 1);
+    Ok(ScalarValue::Int32(i32::try_from(place).ok()))
+}
+
+const OVERLAYS: &[Form] = &[
+    form!([Bytea, Bytea, BigInt] -> Bytea, overlay),
+    form!([Bytea, Bytea, BigInt, BigInt] -> Bytea, overlay),
+];
+
+/// `overlay(bytes PLACING new FROM start FOR length)`; without a length that of what is put in.
+/// Errors: 22011 a start below 1.
+fn overlay(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let (given, new) = (bytes(&arguments[0])?, bytes(&arguments[1])?);
+    let start = whole(&arguments[2])?;
+    let count = match arguments.get(3) {
+        Some(count) => whole(count)?,
+        None => i64::try_from(new.len()).unwrap_or(i64::MAX),
+    };
+    if start <= 0 {
+        return Err(Error::new(
+            sqlstate::SUBSTRING_ERROR,
+            "negative substring length not allowed",
+        ));
+    }
+    let place = |at: i64| usize::try_from(at.max(0)).map_or(given.len(), |at| at.min(given.len()));
+    let mut out = given[..place(start - 1)].to_vec();
+    out.extend_from_slice(new);
+    out.extend_from_slice(&given[place((start - 1).saturating_add(count))..]);
+    Ok(ScalarValue::Binary(Some(out)))
+}
+
+/// Without the bytes at the ends that are among some.
+fn trimmed(arguments: &[ScalarValue], at_start: bool, at_end: bool) -> Result<ScalarValue> {
+    let (mut rest, gone) = (bytes(&arguments[0])?, bytes(&arguments[1])?);
+    while let [first, after @ ..] = rest
+        && at_start
+        && gone.contains(first)
+    {
+        rest = after;
+    }
+    while let [before @ .., last] = rest
+        && at_end
+        && gone.contains(last)
+    {
+        rest = before;
+    }
+    Ok(ScalarValue::Binary(Some(rest.to_vec())))
 }
 
 fn convert_from(arguments: &[ScalarValue]) -> Result<ScalarValue> {
@@ -247,6 +352,27 @@ mod tests {
         }
         let odd = ["abc", "hex"].map(|t| ScalarValue::Utf8(Some(t.to_owned())));
         assert!(decode(&odd).is_err());
+    }
+
+    #[test]
+    fn bytes_are_found_and_put_in() {
+        let given = |bytes: &[u8]| ScalarValue::Binary(Some(bytes.to_vec()));
+        let found = |wanted: &[u8]| position(&[given(&[1, 2, 3, 2]), given(wanted)]).unwrap();
+        assert_eq!(found(&[2]), ScalarValue::Int32(Some(2)));
+        assert_eq!(found(&[3, 2]), ScalarValue::Int32(Some(3)));
+        assert_eq!(found(&[9]), ScalarValue::Int32(Some(0)));
+        assert_eq!(found(&[]), ScalarValue::Int32(Some(1)));
+        let number = |n| ScalarValue::Int64(Some(n));
+        let put = |start, count| {
+            overlay(&[given(&[1, 2, 3]), given(&[9]), number(start), number(count)]).unwrap()
+        };
+        assert_eq!(put(2, 1), given(&[1, 9, 3]));
+        assert_eq!(put(2, 9), given(&[1, 9]));
+        assert_eq!(put(9, 1), given(&[1, 2, 3, 9]));
+        assert!(overlay(&[given(&[1]), given(&[9]), number(0)]).is_err());
+        let arguments = [given(&[0, 1, 0]), given(&[0])];
+        assert_eq!(trimmed(&arguments, true, true).unwrap(), given(&[1]));
+        assert_eq!(trimmed(&arguments, false, true).unwrap(), given(&[0, 1]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! PostgreSQL's templates of dates and times (`YYYY-MM-DD HH24:MI:SS`), both ways.
 //! Source of the meaning: PostgreSQL 15 documentation, section 9.8 "Data Type Formatting
-//! Functions". Not here: Roman months, Julian days, era markers and time zone names on input.
+//! Functions". Not here: Roman months and era markers; Julian days and time zone names on input.
 
 use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
 
@@ -36,11 +36,17 @@ pub(super) enum Field {
     IsoYear,
     Month,
     MonthName,
+    /// without blanks behind it
+    MonthNameAlone,
     MonthShort,
     Day,
     DayName,
+    /// without blanks behind it
+    DayNameAlone,
     DayShort,
     DayOfYear,
+    /// days since 4714-11-24 BC
+    JulianDay,
     DayOfWeek,
     IsoDayOfWeek,
     WeekOfMonth,
@@ -60,6 +66,9 @@ pub(super) enum Field {
     Offset,
 }
 
+/// Julian days of the day before the first of year 1.
+const JULIAN_DAYS_BEFORE_CE: i64 = 1_721_425;
+
 /// Keywords, the longer of two with the same beginning first.
 const KEYWORDS: &[(&str, Field)] = &[
     ("Y,YYY", Field::YearComma),
@@ -68,6 +77,11 @@ const KEYWORDS: &[(&str, Field)] = &[
     ("YYY", Field::Year(3)),
     ("YY", Field::Year(2)),
     ("Y", Field::Year(1)),
+    // Names of months and days in the session's language, which is English.
+    ("TMMONTH", Field::MonthNameAlone),
+    ("TMMON", Field::MonthShort),
+    ("TMDAY", Field::DayNameAlone),
+    ("TMDY", Field::DayShort),
     ("MONTH", Field::MonthName),
     ("MON", Field::MonthShort),
     ("MM", Field::Month),
@@ -100,6 +114,7 @@ const KEYWORDS: &[(&str, Field)] = &[
     ("WW", Field::WeekOfYear),
     ("W", Field::WeekOfMonth),
     ("CC", Field::Century),
+    ("J", Field::JulianDay),
     ("Q", Field::Quarter),
     ("TZ", Field::Zone),
     ("OF", Field::Offset),
@@ -213,7 +228,8 @@ fn keyword(text: &str) -> Option<(Field, Case, &str)> {
             .is_some_and(|head| head.eq_ignore_ascii_case(word))
     })?;
     let (head, tail) = text.split_at(word.len());
-    let mut letters = head.chars();
+    let letters = head.strip_prefix("TM").unwrap_or(head);
+    let mut letters = letters.chars();
     let case = match (letters.next(), letters.next()) {
         (Some(a), _) if a.is_lowercase() => Case::Lower,
         (Some(_), Some(b)) if b.is_lowercase() => Case::Capital,
@@ -312,11 +328,16 @@ fn field_text(
         Field::IsoYear => number(i64::from(time.iso_week().year()), 4),
         Field::Month => number(i64::from(time.month()), 2),
         Field::MonthName => name(month_name, true),
+        Field::MonthNameAlone => name(month_name, false),
         Field::MonthShort => name(&month_name[..3], false),
         Field::Day => number(i64::from(time.day()), 2),
         Field::DayName => name(day_name, true),
+        Field::DayNameAlone => name(day_name, false),
         Field::DayShort => name(&day_name[..3], false),
         Field::DayOfYear => number(i64::from(time.ordinal()), 3),
+        Field::JulianDay => {
+            (i64::from(time.date().num_days_from_ce()) + JULIAN_DAYS_BEFORE_CE).to_string()
+        }
         Field::DayOfWeek => (time.weekday().num_days_from_sunday() + 1).to_string(),
         Field::IsoDayOfWeek => time.weekday().number_from_monday().to_string(),
         Field::WeekOfMonth => ((time.day() - 1) / 7 + 1).to_string(),
@@ -434,12 +455,12 @@ impl Parts {
                 self.microsecond = value * scale;
                 Ok(&rest[if next_is_field { used } else { found }..])
             }
-            Field::MonthName | Field::MonthShort => {
+            Field::MonthName | Field::MonthNameAlone | Field::MonthShort => {
                 let at = name_index(rest, &MONTHS).ok_or_else(|| bad_value(rest, "MON"))?;
                 self.month = u32::try_from(at.0 + 1).ok();
                 Ok(&rest[at.1..])
             }
-            Field::DayName | Field::DayShort => {
+            Field::DayName | Field::DayNameAlone | Field::DayShort => {
                 let at = name_index(rest, &DAYS).ok_or_else(|| bad_value(rest, "DAY"))?;
                 Ok(&rest[at.1..])
             }
@@ -561,6 +582,7 @@ mod tests {
             ("\"at \"HH24\"h\"", "at 15h"),
             ("YY Y,YYY IYYY CC MS", "26 2,026 2026 21 067"),
             ("TZ OF", "UTC +00"),
+            ("TMMonth|TMDay|J", "March|Monday|2461102"),
         ] {
             assert_eq!(
                 Template::parse(template).format(at, Some(&Clock::utc())),

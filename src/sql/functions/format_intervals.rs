@@ -78,8 +78,11 @@ impl Fields {
             Field::HalfDayDots => half_day(self.hours.rem_euclid(24), ["A.M.", "P.M."], case),
             Field::IsoYear
             | Field::MonthName
+            | Field::MonthNameAlone
             | Field::MonthShort
             | Field::DayName
+            | Field::DayNameAlone
+            | Field::JulianDay
             | Field::DayShort
             | Field::DayOfWeek
             | Field::IsoDayOfWeek

@@ -1,5 +1,5 @@
-//! Functions that take JSON apart (PostgreSQL 15 documentation, section 9.16). Each has a `json`
-//! and a `jsonb` name. Those that give a set of rows are written here as arrays; the rewrite of
+//! Functions that take `jsonb` apart (PostgreSQL 15 documentation, section 9.16), and those that say
+//! the same of `json`; see [`super::json_texts`] for what gives parts of that. Those that give a set of rows are written here as arrays; the rewrite of
 //! queries puts `unnest` around them. Absent: paths of SQL/JSON, `json_populate_record`.
 
 use std::sync::Arc;
@@ -26,41 +26,35 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ["json_array_length", "jsonb_array_length"],
         &[form!([Json] -> Integer, array_length)],
     );
-    both(
-        [
-            "json_array_elements_text_array",
-            "jsonb_array_elements_text_array",
-        ],
+    functions.push(plain(
+        "jsonb_array_elements_text_array",
         &[form!([Json] -> TextArray, |a| {
             let items = items_of(parsed(&a[0])?)?;
             Ok(texts(Type::TextArray, items.iter().map(Json::to_plain_text)))
         })],
-    );
-    both(
-        ["json_object_keys_array", "jsonb_object_keys_array"],
+    ));
+    functions.push(plain(
+        "jsonb_object_keys_array",
         &[form!([Json] -> TextArray, |a| {
             let members = members_of(parsed(&a[0])?)?;
             Ok(texts(Type::TextArray, members.into_iter().map(|(name, _)| Some(name))))
         })],
-    );
-    both(
-        [
-            "json_each_values_text_array",
-            "jsonb_each_values_text_array",
-        ],
+    ));
+    functions.push(plain(
+        "jsonb_each_values_text_array",
         &[form!([Json] -> TextArray, |a| {
             let members = members_of(parsed(&a[0])?)?;
             Ok(texts(Type::TextArray, members.iter().map(|(_, v)| v.to_plain_text())))
         })],
-    );
-    both(
-        ["json_extract_path_text", "jsonb_extract_path_text"],
+    ));
+    functions.push(plain(
+        "jsonb_extract_path_text",
         &[
             form!([Json, Text] -> Text, extracted_text),
             form!([Json, Text, Text] -> Text, extracted_text),
             form!([Json, Text, Text, Text] -> Text, extracted_text),
         ],
-    );
+    ));
     functions.extend(of_jsonb());
     functions
 }
@@ -72,16 +66,8 @@ fn of_jsonb() -> Vec<Arc<ScalarUDF>> {
             &[form!([Jsonb] -> JsonbArray, |a| elements(Type::JsonbArray, &a[0]))],
         ),
         plain(
-            "json_array_elements_array",
-            &[form!([Json] -> JsonArray, |a| elements(Type::JsonArray, &a[0]))],
-        ),
-        plain(
             "jsonb_each_values_array",
             &[form!([Jsonb] -> JsonbArray, |a| member_values(Type::JsonbArray, &a[0]))],
-        ),
-        plain(
-            "json_each_values_array",
-            &[form!([Json] -> JsonArray, |a| member_values(Type::JsonArray, &a[0]))],
         ),
         plain(
             "jsonb_extract_path",
@@ -188,17 +174,6 @@ fn has(value: &Json, name: &str) -> bool {
     }
 }
 
-/// As [`jsonb_member`], of `json`.
-pub(crate) fn json_member() -> Arc<ScalarUDF> {
-    plain(
-        "json_member",
-        &[
-            form!([Json, BigInt] -> Json, member_at),
-            form!([Json, Text] -> Json, member_of),
-        ],
-    )
-}
-
 fn member_of(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let found = match parsed(&arguments[0])? {
         Json::Object(members) => {
@@ -226,9 +201,10 @@ fn member_at(arguments: &[ScalarValue]) -> Result<ScalarValue> {
 pub(crate) fn path_value() -> Arc<ScalarUDF> {
     plain(
         "json_path_value",
-        &[form!([Jsonb, Text] -> Jsonb, |a| {
-            Ok(text_or_null(at_path(a)?.map(|v| v.to_text())))
-        })],
+        &[
+            form!([Jsonb, TextArray] -> Jsonb, value_at_path),
+            form!([Jsonb, Text] -> Jsonb, value_at_path),
+        ],
     )
 }
 
@@ -236,9 +212,10 @@ pub(crate) fn path_value() -> Arc<ScalarUDF> {
 pub(crate) fn path_text() -> Arc<ScalarUDF> {
     plain(
         "json_path_text",
-        &[form!([Jsonb, Text] -> Text, |a| {
-            Ok(text_or_null(at_path(a)?.and_then(|v| v.to_plain_text())))
-        })],
+        &[
+            form!([Jsonb, TextArray] -> Text, text_at_path),
+            form!([Jsonb, Text] -> Text, text_at_path),
+        ],
     )
 }
 
@@ -261,22 +238,69 @@ pub(crate) fn contains() -> Arc<ScalarUDF> {
     )
 }
 
-/// `a - 'name'`, `a - place`
+/// `a - 'name'`, `a - place`, `a - names`
 pub(crate) fn without() -> Arc<ScalarUDF> {
     plain(
         "jsonb_without",
         &[
             form!([Jsonb, BigInt] -> Jsonb, without_place),
+            form!([Jsonb, TextArray] -> Jsonb, without_names),
             form!([Jsonb, Text] -> Jsonb, without_name),
         ],
     )
+}
+
+/// `a #- '{path}'`: without the part at a path.
+pub(crate) fn without_path() -> Arc<ScalarUDF> {
+    plain(
+        "jsonb_without_path",
+        &[
+            form!([Jsonb, TextArray] -> Jsonb, cut),
+            form!([Jsonb, Text] -> Jsonb, cut),
+        ],
+    )
+}
+
+fn cut(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let mut value = parsed(&arguments[0])?;
+    let path = path_without_null(&arguments[1])?;
+    if !matches!(value, Json::Object(_) | Json::Array(_)) {
+        return Err(Error::new(
+            sqlstate::INVALID_PARAMETER_VALUE,
+            "cannot delete path in scalar",
+        ));
+    }
+    remove(&mut value, &path);
+    Ok(text_or_null(Some(value.to_text())))
+}
+
+fn remove(value: &mut Json, path: &[String]) {
+    let Some((step, rest)) = path.split_first() else {
+        return;
+    };
+    match value {
+        Json::Object(members) if rest.is_empty() => members.retain(|(name, _)| name != step),
+        Json::Object(members) => {
+            if let Some((_, member)) = members.iter_mut().find(|(name, _)| name == step) {
+                remove(member, rest);
+            }
+        }
+        Json::Array(items) => match place(items, step) {
+            Some(at) if rest.is_empty() => {
+                items.remove(at);
+            }
+            Some(at) => remove(&mut items[at], rest),
+            None => {}
+        },
+        _ => {}
+    }
 }
 
 fn parsed(value: &ScalarValue) -> Result<Json> {
     Json::parse_sorted(text(value)?)
 }
 
-fn not_an(what: &str) -> Error {
+pub(super) fn not_an(what: &str) -> Error {
     Error::new(
         sqlstate::INVALID_PARAMETER_VALUE,
         format!("cannot extract elements from {what}"),
@@ -347,10 +371,15 @@ fn path_of(path: &str) -> Result<Option<Vec<String>>> {
 }
 
 fn place(items: &[Json], step: &str) -> Option<usize> {
+    place_of(items.len(), step)
+}
+
+/// The place that a step means among so many elements; below zero it counts from the end.
+pub(super) fn place_of(count: usize, step: &str) -> Option<usize> {
     let index: i64 = step.parse().ok()?;
-    let length = i64::try_from(items.len()).ok()?;
+    let length = i64::try_from(count).ok()?;
     let index = if index < 0 { index + length } else { index };
-    usize::try_from(index).ok().filter(|i| *i < items.len())
+    usize::try_from(index).ok().filter(|i| *i < count)
 }
 
 fn follow(value: Json, path: impl IntoIterator<Item = String>) -> Option<Json> {
@@ -364,10 +393,31 @@ fn follow(value: Json, path: impl IntoIterator<Item = String>) -> Option<Json> {
     })
 }
 
+/// Steps of a path as a text or as an array of texts; `None` where one of them is NULL.
+pub(super) fn path_steps(path: &ScalarValue) -> Result<Option<Vec<String>>> {
+    match path {
+        ScalarValue::List(list) => {
+            let steps = list.value(0);
+            let steps: Option<Vec<&str>> = steps.as_string::<i32>().iter().collect();
+            Ok(steps.map(|steps| steps.into_iter().map(str::to_owned).collect()))
+        }
+        written => path_of(text(written)?),
+    }
+}
+
 fn at_path(arguments: &[ScalarValue]) -> Result<Option<Json>> {
-    let path = path_of(text(&arguments[1])?)?;
+    let path = path_steps(&arguments[1])?;
     let value = parsed(&arguments[0])?;
     Ok(path.and_then(|path| follow(value, path)))
+}
+
+fn value_at_path(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    Ok(text_or_null(at_path(arguments)?.map(|v| v.to_text())))
+}
+
+fn text_at_path(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let found = at_path(arguments)?;
+    Ok(text_or_null(found.and_then(|v| v.to_plain_text())))
 }
 
 fn steps(arguments: &[ScalarValue]) -> Result<Vec<String>> {
@@ -395,15 +445,7 @@ fn set(arguments: &[ScalarValue]) -> Result<ScalarValue> {
 
 /// A path as a text or as an array. Errors: 22004 a NULL in it.
 fn path_without_null(path: &ScalarValue) -> Result<Vec<String>> {
-    let steps = match path {
-        ScalarValue::List(list) => {
-            let steps = list.value(0);
-            let steps: Option<Vec<&str>> = steps.as_string::<i32>().iter().collect();
-            steps.map(|steps| steps.into_iter().map(str::to_owned).collect())
-        }
-        written => path_of(text(written)?)?,
-    };
-    steps.ok_or_else(|| {
+    path_steps(path)?.ok_or_else(|| {
         Error::new(
             sqlstate::NULL_VALUE_NOT_ALLOWED,
             "path element at position 1 is null",
@@ -529,14 +571,25 @@ fn is_within(whole: &Json, part: &Json, at_top: bool) -> bool {
 }
 
 fn without_name(arguments: &[ScalarValue]) -> Result<ScalarValue> {
-    let name = text(&arguments[1])?;
+    without_any(arguments, &[text(&arguments[1])?])
+}
+
+fn without_names(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+    let names = names_of(&arguments[1])?;
+    let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
+    without_any(arguments, &names)
+}
+
+fn without_any(arguments: &[ScalarValue], names: &[&str]) -> Result<ScalarValue> {
     let rest = match parsed(&arguments[0])? {
         Json::Object(members) => {
-            Json::Object(members.into_iter().filter(|(n, _)| n != name).collect())
+            let kept = |member: &(String, Json)| !names.contains(&member.0.as_str());
+            Json::Object(members.into_iter().filter(kept).collect())
         }
         Json::Array(items) => {
-            let gone = Json::Text(name.to_owned());
-            Json::Array(items.into_iter().filter(|i| *i != gone).collect())
+            let is_gone =
+                |item: &Json| matches!(item, Json::Text(text) if names.contains(&text.as_str()));
+            Json::Array(items.into_iter().filter(|i| !is_gone(i)).collect())
         }
         _ => {
             return Err(Error::new(

@@ -15,16 +15,17 @@ use datafusion::logical_expr::{
 use super::{result, udf};
 use crate::error::{Error, Result, sqlstate};
 use crate::types::SqlType;
-use crate::values::OutputSettings;
 use crate::values::column::Column;
 use crate::values::json::{write_json, write_string};
 use crate::values::jsonb::Json;
 use crate::values::types::WireType;
+use crate::values::{JsonSpacing, OutputSettings};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use Shape::{Array, ArrayOf, Object, ObjectOf, Value};
+    use Shape::{Array, ArrayOf, Item, Object, ObjectOf, Value};
     [
         ("to_json", Value, false),
+        ("json_item", Item, false),
         ("to_jsonb", Value, true),
         ("json_build_object", Object, false),
         ("jsonb_build_object", Object, true),
@@ -38,7 +39,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     .into_iter()
     .map(|(name, shape, sorted)| {
         let signature = match shape {
-            Value | ArrayOf | ObjectOf => Signature::any(1, Volatility::Immutable),
+            Value | Item | ArrayOf | ObjectOf => Signature::any(1, Volatility::Immutable),
             Object | Array => Signature::one_of(
                 vec![
                     datafusion::logical_expr::TypeSignature::VariadicAny,
@@ -61,6 +62,8 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 enum Shape {
     /// one value
     Value,
+    /// one value of an array that is gathered: rows and arrays are on lines of their own
+    Item,
     /// name, value, name, value, …
     Object,
     /// values
@@ -90,12 +93,25 @@ impl Build {
 
     /// The text of one row; `None` for NULL.
     fn text(&self, columns: &[Column], row: usize) -> Result<Option<BytesMut>> {
-        let settings = OutputSettings::default();
+        let settings = OutputSettings {
+            spacing: match self.sorted {
+                true => JsonSpacing::Jsonb,
+                false => JsonSpacing::Json,
+            },
+            ..OutputSettings::default()
+        };
         let mut out = BytesMut::new();
         match self.shape {
-            Shape::Value => {
+            Shape::Value | Shape::Item => {
                 if columns[0].is_null(row) {
                     return Ok(None);
+                }
+                let is_composite = matches!(
+                    columns[0],
+                    Column::List { .. } | Column::Struct { .. } | Column::Map { .. }
+                );
+                if self.shape == Shape::Item && is_composite {
+                    out.extend_from_slice(NEW_LINE.as_bytes());
                 }
                 write_json(&columns[0], row, &settings, &mut out)?;
             }
@@ -193,14 +209,22 @@ impl Build {
     }
 }
 
+/// Begins a row or an array among those that are gathered, but the first.
+const NEW_LINE: &str = "\n ";
+
 fn write_items(items: &ArrayRef, out: &mut BytesMut) -> Result<()> {
     let texts = datafusion::arrow::compute::cast(items, &DataType::Utf8)?;
     out.extend_from_slice(b"[");
     for (n, text) in texts.as_string::<i32>().iter().enumerate() {
-        if n > 0 {
-            out.extend_from_slice(b", ");
-        }
-        out.extend_from_slice(text.unwrap_or("null").as_bytes());
+        let text = text.unwrap_or("null");
+        let text = match n {
+            0 => text.strip_prefix(NEW_LINE).unwrap_or(text),
+            _ => {
+                out.extend_from_slice(b", ");
+                text
+            }
+        };
+        out.extend_from_slice(text.as_bytes());
     }
     out.extend_from_slice(b"]");
     Ok(())

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DECIMAL128_MAX_PRECISION;
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
+use datafusion::functions::math;
 use datafusion::logical_expr::ScalarUDF;
 
+use super::angles::whole_degrees;
+use super::beside::beside;
 use super::numeric_overflow;
-use super::plain::{NUMERIC_SCALE, double, form, plain, text, whole};
+use super::plain::{Form, double, form, plain, whole};
 use crate::error::{Error, Result, sqlstate};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -21,7 +24,6 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
                 form!([Numeric, Numeric] -> Numeric, numeric_quotient),
             ],
         ),
-        plain("sign", &[form!([Double] -> Double, sign)]),
         plain(
             "ln",
             &[form!([Double] -> Double, |a| logarithm(double(&a[0])?, f64::ln))],
@@ -54,8 +56,85 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
                 }),
             ],
         ),
-        plain("to_number", &[form!([Text, Text] -> Numeric, to_number)]),
+        plain(
+            "atan2d",
+            &[form!([Double, Double] -> Double, |a| {
+                let angle = double(&a[0])?.atan2(double(&a[1])?);
+                Ok(ScalarValue::Float64(Some(whole_degrees(angle.to_degrees()))))
+            })],
+        ),
+        beside(
+            math::gcd(),
+            &of_integers("gcd_of_integers", DIVISORS),
+            are_integers,
+        ),
+        beside(
+            math::lcm(),
+            &of_integers("lcm_of_integers", MULTIPLES),
+            are_integers,
+        ),
     ]
+}
+
+/// `sign(number)` of doubles
+pub(super) fn sign() -> Arc<ScalarUDF> {
+    plain("sign", &[form!([Double] -> Double, sign_of)])
+}
+
+const DIVISORS: &[Form] = &[
+    form!([Integer, Integer] -> Integer, |a| common(a, divisor_of)),
+    form!([BigInt, BigInt] -> BigInt, |a| common(a, divisor_of)),
+];
+
+const MULTIPLES: &[Form] = &[
+    form!([Integer, Integer] -> Integer, |a| common(a, multiple_of)),
+    form!([BigInt, BigInt] -> BigInt, |a| common(a, multiple_of)),
+];
+
+fn of_integers(name: &'static str, forms: &'static [Form]) -> Arc<ScalarUDF> {
+    plain(name, forms)
+}
+
+fn are_integers(types: &[DataType]) -> bool {
+    types
+        .iter()
+        .all(|given| given.is_integer() || given.is_null())
+}
+
+/// A divisor or a multiple of two numbers in their type. Errors: 22003 beyond it.
+fn common(arguments: &[ScalarValue], function: fn(u64, u64) -> Option<u64>) -> Result<ScalarValue> {
+    let (left, right) = (whole(&arguments[0])?, whole(&arguments[1])?);
+    let found = function(left.unsigned_abs(), right.unsigned_abs());
+    let out_of_range = |name| {
+        Error::new(
+            sqlstate::NUMERIC_OUT_OF_RANGE,
+            format!("{name} out of range"),
+        )
+    };
+    Ok(match &arguments[0] {
+        ScalarValue::Int32(_) => {
+            let found = found.and_then(|n| i32::try_from(n).ok());
+            ScalarValue::Int32(Some(found.ok_or_else(|| out_of_range("integer"))?))
+        }
+        _ => {
+            let found = found.and_then(|n| i64::try_from(n).ok());
+            ScalarValue::Int64(Some(found.ok_or_else(|| out_of_range("bigint"))?))
+        }
+    })
+}
+
+fn divisor_of(mut left: u64, mut right: u64) -> Option<u64> {
+    while right != 0 {
+        (left, right) = (right, left % right);
+    }
+    Some(left)
+}
+
+fn multiple_of(left: u64, right: u64) -> Option<u64> {
+    match divisor_of(left, right)? {
+        0 => Some(0),
+        divisor => (left / divisor).checked_mul(right),
+    }
 }
 
 /// Errors: 2201F what is no real number, 22003 what is out of range.
@@ -80,7 +159,7 @@ fn power(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     Ok(ScalarValue::Float64(Some(value)))
 }
 
-fn sign(arguments: &[ScalarValue]) -> Result<ScalarValue> {
+fn sign_of(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     let value = double(&arguments[0])?;
     let sign = match value == 0.0 || value.is_nan() {
         true => 0.0,
@@ -175,35 +254,6 @@ fn width_bucket(arguments: &[ScalarValue]) -> Result<ScalarValue> {
     ))
 }
 
-/// Digits, the point and the sign of a text; the template says only where they may stand, and what
-/// stands elsewhere is skipped.
-fn to_number(arguments: &[ScalarValue]) -> Result<ScalarValue> {
-    let given = text(&arguments[0])?;
-    let negative = given.contains('-') || given.trim_start().starts_with('<');
-    let kept: String = given
-        .chars()
-        .filter(|c| c.is_ascii_digit() || *c == '.')
-        .collect();
-    let (whole_digits, fraction) = kept.split_once('.').unwrap_or((&kept, ""));
-    if whole_digits.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return Err(Error::new(
-            sqlstate::INVALID_TEXT,
-            format!("invalid input syntax for type numeric: \"{given}\""),
-        ));
-    }
-    let scale = usize::from(NUMERIC_SCALE.unsigned_abs());
-    let fraction = format!("{fraction:0<scale$.scale$}");
-    let value: i128 = format!("{whole_digits}{fraction}")
-        .parse()
-        .map_err(|_| numeric_overflow())?;
-    let value = if negative { -value } else { value };
-    Ok(ScalarValue::Decimal128(
-        Some(value),
-        DECIMAL128_MAX_PRECISION,
-        NUMERIC_SCALE,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,16 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_texts() {
-        let number = |given: &str| {
-            let arguments = [given, "9"].map(|t| ScalarValue::Utf8(Some(t.to_owned())));
-            to_number(&arguments).map(|value| match value {
-                ScalarValue::Decimal128(value, ..) => value,
-                other => panic!("{other}"),
-            })
-        };
-        assert_eq!(number("1,234.5").unwrap(), Some(12_345 * 10i128.pow(15)));
-        assert_eq!(number("-12").unwrap(), Some(-12 * 10i128.pow(16)));
-        assert!(number("abc").is_err());
+    fn divisors_and_multiples() {
+        let pair = |a, b| [a, b].map(|n| ScalarValue::Int32(Some(n)));
+        let divisor = |a, b| common(&pair(a, b), divisor_of).unwrap();
+        assert_eq!(divisor(1071, 462), ScalarValue::Int32(Some(21)));
+        assert_eq!(divisor(-4, 6), ScalarValue::Int32(Some(2)));
+        assert_eq!(divisor(0, 0), ScalarValue::Int32(Some(0)));
+        let multiple = |a, b| common(&pair(a, b), multiple_of);
+        assert_eq!(
+            multiple(1071, 462).unwrap(),
+            ScalarValue::Int32(Some(23_562))
+        );
+        assert_eq!(multiple(0, 5).unwrap(), ScalarValue::Int32(Some(0)));
+        assert!(multiple(i32::MAX, i32::MAX - 1).is_err());
     }
 }

@@ -34,13 +34,42 @@ fn escape_character(escape: &str) -> Result<Option<char>> {
     let mut characters = escape.chars();
     match (characters.next(), characters.next()) {
         (first, None) => Ok(first),
-        _ => Err(Error::new(
-            // invalid_escape_sequence has no use elsewhere here; PostgreSQL's text tells it.
-            sqlstate::INVALID_PARAMETER_VALUE,
-            "invalid escape string",
-        )
-        .hint("Escape string must be empty or one character.")),
+        _ => Err(
+            Error::new(sqlstate::INVALID_ESCAPE_SEQUENCE, "invalid escape string")
+                .hint("Escape string must be empty or one character."),
+        ),
     }
+}
+
+fn ends_with_escape(operator: &str) -> Error {
+    Error::new(
+        sqlstate::INVALID_ESCAPE_SEQUENCE,
+        format!("{operator} pattern must not end with escape character"),
+    )
+}
+
+/// A LIKE pattern whose escape is a backslash as a regular expression that matches the whole text.
+/// Errors: 22025 an escape at its end.
+pub(super) fn like_regex(pattern: &str) -> Result<String> {
+    let mut out = String::from("^(?s:");
+    let mut characters = pattern.chars();
+    while let Some(c) = characters.next() {
+        let literal = match c {
+            '%' => {
+                out.push_str(".*");
+                continue;
+            }
+            '_' => {
+                out.push('.');
+                continue;
+            }
+            '\\' => characters.next().ok_or_else(|| ends_with_escape("LIKE"))?,
+            literal => literal,
+        };
+        out.push_str(&regex::escape(literal.encode_utf8(&mut [0; 4])));
+    }
+    out.push_str(")$");
+    Ok(out)
 }
 
 /// A LIKE pattern whose escape is `escape` (empty: none) as one whose escape is a backslash.
@@ -58,10 +87,7 @@ pub fn like_escape(pattern: &str, escape: &str) -> Result<String> {
                 }
                 Some(next) => out.push(next),
                 None => {
-                    return Err(Error::new(
-                        sqlstate::INVALID_PARAMETER_VALUE,
-                        "LIKE pattern must not end with escape character",
-                    ));
+                    return Err(ends_with_escape("LIKE"));
                 }
             }
         } else if c == '\\' {
@@ -76,16 +102,58 @@ pub fn like_escape(pattern: &str, escape: &str) -> Result<String> {
 /// A pattern of SQL's SIMILAR TO as a regular expression that matches the whole text.
 pub fn similar_to_regex(pattern: &str, escape: &str) -> Result<String> {
     let escape = escape_character(escape)?;
-    let mut out = String::from("^(?:");
+    let body = similar_body(pattern, escape, Repeats::AsOftenAsCanBe)?;
+    Ok(format!("^(?:{body})$"))
+}
+
+/// `substring(x FROM pattern FOR escape)`: a regular expression whose group is what stands between
+/// the two separators, an escape and a double quote each, or all of the text without them; what
+/// stands before it is as short as can be. Errors: 2200C more than two separators.
+pub fn substring_regex(pattern: &str, escape: &str) -> Result<String> {
+    let character = escape_character(escape)?;
+    let separator = format!("{escape}\"");
+    let parts: Vec<&str> = match character {
+        Some(_) => pattern.split(&separator).collect(),
+        None => vec![pattern],
+    };
+    let body = |part, repeats| similar_body(part, character, repeats);
+    Ok(match parts.as_slice() {
+        [all] => format!("^({})$", body(all, Repeats::AsOftenAsCanBe)?),
+        [before, wanted] => format!(
+            "^(?:{})({})$",
+            body(before, Repeats::AsSeldomAsCanBe)?,
+            body(wanted, Repeats::AsOftenAsCanBe)?
+        ),
+        [before, wanted, after] => format!(
+            "^(?:{})({})(?:{})$",
+            body(before, Repeats::AsSeldomAsCanBe)?,
+            body(wanted, Repeats::AsOftenAsCanBe)?,
+            body(after, Repeats::AsOftenAsCanBe)?
+        ),
+        _ => {
+            return Err(Error::new(
+                sqlstate::INVALID_USE_OF_ESCAPE,
+                "SQL regular expression may not contain more than two escape-double-quote separators",
+            ));
+        }
+    })
+}
+
+/// How much `%` takes where the rest leaves a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    AsOftenAsCanBe,
+    AsSeldomAsCanBe,
+}
+
+fn similar_body(pattern: &str, escape: Option<char>, repeats: Repeats) -> Result<String> {
+    let mut out = String::new();
     let mut in_brackets = false;
     let mut characters = pattern.chars();
     while let Some(c) = characters.next() {
         if Some(c) == escape {
             let Some(next) = characters.next() else {
-                return Err(Error::new(
-                    sqlstate::INVALID_PARAMETER_VALUE,
-                    "SIMILAR TO pattern must not end with escape character",
-                ));
+                return Err(ends_with_escape("SIMILAR TO"));
             };
             if !next.is_alphanumeric() && next != '_' {
                 out.push('\\');
@@ -105,6 +173,7 @@ pub fn similar_to_regex(pattern: &str, escape: &str) -> Result<String> {
             '\\' => out.push_str("\\\\"),
             _ if in_brackets => out.push(c),
             // As in PostgreSQL, wild cards match line breaks too.
+            '%' if repeats == Repeats::AsSeldomAsCanBe => out.push_str("(?s:.)*?"),
             '%' => out.push_str("(?s:.)*"),
             '_' => out.push_str("(?s:.)"),
             '.' | '^' | '$' => {
@@ -115,7 +184,6 @@ pub fn similar_to_regex(pattern: &str, escape: &str) -> Result<String> {
             _ => out.push(c),
         }
     }
-    out.push_str(")$");
     Ok(out)
 }
 
@@ -184,6 +252,30 @@ mod tests {
         }
         assert!(like_escape("a/", "/").is_err());
         assert!(like_escape("a", "ab").is_err());
+    }
+
+    #[test]
+    fn like_as_regular_expression() {
+        for (pattern, expected) in [
+            ("a%b_", "^(?s:a.*b.)$"),
+            ("a.\\%", "^(?s:a\\.%)$"),
+            ("", "^(?s:)$"),
+        ] {
+            assert_eq!(like_regex(pattern).unwrap(), expected);
+        }
+        assert_eq!(like_regex("a\\").unwrap_err().sqlstate(), "22025");
+    }
+
+    #[test]
+    fn parts_between_separators() {
+        let regex = |pattern| substring_regex(pattern, "#");
+        assert_eq!(
+            regex("%#\"o_a#\"_").unwrap(),
+            "^(?:(?s:.)*?)(o(?s:.)a)(?:(?s:.))$"
+        );
+        assert_eq!(regex("a").unwrap(), "^(a)$");
+        assert_eq!(regex("a#\"b").unwrap(), "^(?:a)(b)$");
+        assert_eq!(regex("#\"#\"#\"").unwrap_err().sqlstate(), "2200C");
     }
 
     #[test]

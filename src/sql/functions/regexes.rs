@@ -56,7 +56,7 @@ struct RegexFunction {
 }
 
 /// A regular expression and whether its flags ask for all matches.
-fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
+pub(super) fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
     let mut builder = RegexBuilder::new(pattern);
     let mut all = false;
     // A dot matches a line break unless a flag says otherwise, as in PostgreSQL.

@@ -53,6 +53,8 @@ pub(super) fn needs_write_text(sql_type: &SqlType) -> bool {
             | SqlType::TimestampTz
             | SqlType::Interval
             | SqlType::Uuid
+            | SqlType::Json
+            | SqlType::Jsonb
             | SqlType::Array(_)
             | SqlType::Struct(_)
     )

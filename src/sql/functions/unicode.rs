@@ -43,8 +43,9 @@ fn normalized(given: &str, form: &str) -> Result<String> {
         "NFKC" => given.nfkc().collect(),
         "NFKD" => given.nfkd().collect(),
         _ => {
+            // PostgreSQL has the forms in its grammar.
             return Err(Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
+                sqlstate::SYNTAX_ERROR,
                 format!("invalid normalization form: {form}"),
             ));
         }

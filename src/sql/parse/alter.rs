@@ -108,6 +108,15 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
             actions: cursor.comma_separated(action)?,
         });
     }
+    if cursor.accept("RENAME TO") {
+        let new_name = cursor.object_name()?;
+        return Ok(Statement::Rename {
+            kind,
+            name,
+            new_name,
+            if_exists,
+        });
+    }
     if if_exists {
         return Err(
             Error::unsupported("IF EXISTS is not supported in this ALTER").position(position),
@@ -120,14 +129,6 @@ pub(super) fn alter(cursor: &mut Cursor) -> Result<Statement> {
     if kind == ObjectKind::Secret && cursor.accept("AS") {
         let value = cursor.string()?;
         return Ok(Statement::AlterSecret { name, value });
-    }
-    if cursor.accept("RENAME TO") {
-        let new_name = cursor.object_name()?;
-        return Ok(Statement::Rename {
-            kind,
-            name,
-            new_name,
-        });
     }
     let target = Targets::of_kind(kind);
     if cursor.sees("SET") && !cursor.sees("SET SCHEMA") {

@@ -41,6 +41,15 @@ const TABLE_WORDS: [&str; 8] = [
     "UNLOGGED TABLE",
 ];
 
+/// As above, of a view.
+const VIEW_WORDS: [&str; 5] = [
+    "VIEW",
+    "TEMPORARY VIEW",
+    "TEMP VIEW",
+    "LOCAL TEMPORARY VIEW",
+    "LOCAL TEMP VIEW",
+];
+
 /// Reads a `CREATE` statement.
 pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
     cursor.expect("CREATE")?;
@@ -50,8 +59,8 @@ pub(super) fn create(cursor: &mut Cursor) -> Result<Statement> {
         stream(cursor, or_replace)?
     } else if cursor.accept("MATERIALIZED VIEW") {
         materialized_view(cursor, or_replace)?
-    } else if cursor.accept("VIEW") {
-        view(cursor, or_replace)?
+    } else if let Some(words) = cursor.accept_one(&VIEW_WORDS) {
+        view(cursor, or_replace, words.contains("TEMP"))?
     } else if cursor.accept("FUNCTION") {
         functions::create(cursor, or_replace)?
     } else if cursor.accept("AGGREGATE") {
@@ -104,8 +113,6 @@ fn unknown_kind(cursor: &Cursor) -> Error {
         "TYPE",
         "DOMAIN",
         "SEQUENCE",
-        "TEMP VIEW",
-        "TEMPORARY VIEW",
         "UNLOGGED TABLE",
         "FOREIGN TABLE",
         "RECURSIVE VIEW",
@@ -228,7 +235,7 @@ fn sees_column_names(cursor: &Cursor) -> bool {
         && matches!(cursor.peek_at(2), Token::Comma | Token::RParen)
 }
 
-/// A table in the schema `pg_temp` is temporary without the word, and one with the word in no other.
+/// A table or view in the schema `pg_temp` is temporary without the word, and one with the word in no other.
 fn table_name(name: String, is_temporary: bool) -> Result<(String, bool)> {
     match name.split_once('.') {
         Some((TEMPORARY_SCHEMA, name)) => Ok((name.to_owned(), true)),
@@ -296,9 +303,11 @@ fn view_definition(cursor: &mut Cursor, or_replace: bool) -> Result<CreateMateri
     })
 }
 
-fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
+fn view(cursor: &mut Cursor, or_replace: bool, is_temporary: bool) -> Result<Statement> {
     let if_not_exists = if_not_exists(cursor);
-    let name = cursor.object_name()?;
+    let position = cursor.position();
+    let (name, is_temporary) = table_name(cursor.target_name()?, is_temporary)
+        .map_err(|error| error.position(position))?;
     let column_names = optional_column_names(cursor)?;
     cursor.expect("AS")?;
     let (query, query_text) = view_query(cursor)?;
@@ -309,6 +318,7 @@ fn view(cursor: &mut Cursor, or_replace: bool) -> Result<Statement> {
         name,
         if_not_exists,
         or_replace,
+        is_temporary,
         column_names,
         query,
         query_text,

@@ -1,10 +1,10 @@
 //! Array literals, and `ARRAY(SELECT …)`.
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArguments, Ident, Query, SelectItem, SetExpr, Value,
+    self, AccessExpr, Expr, FunctionArguments, Ident, Query, SelectItem, SetExpr, Subscript, Value,
 };
 
-use super::trees::{call, derived, set_relation, string, table_alias, template};
+use super::trees::{call, derived, number, set_relation, string, table_alias, template};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::last_part;
 use crate::values::list::{Element, parse_elements};
@@ -24,6 +24,22 @@ pub(super) fn array(text: &str) -> Result<Expr> {
     let elem = parse_elements(text)?.into_iter().map(element);
     let elem = elem.collect::<Result<Vec<_>>>()?;
     Ok(Expr::Array(ast::Array { elem, named: true }))
+}
+
+/// `a[:2]`, `a[2:]`: slices from the first element, or to the last.
+pub(super) fn open_slices(access_chain: &mut [AccessExpr]) {
+    for access in access_chain {
+        if let AccessExpr::Subscript(Subscript::Slice {
+            lower_bound,
+            upper_bound,
+            ..
+        }) = access
+        {
+            lower_bound.get_or_insert_with(|| number(1));
+            // More than there are is as many as there are.
+            upper_bound.get_or_insert_with(|| number(i32::MAX));
+        }
+    }
 }
 
 /// `ARRAY(SELECT …)`. The subquery's ORDER BY becomes the aggregate's, since a relation has no

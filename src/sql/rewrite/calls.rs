@@ -4,14 +4,18 @@ use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, Expr, FunctionArguments, Ident, ObjectName,
 };
 
+use super::postgres::string_constant;
 use super::trees::{binary, call, cast_to, listed_arguments, number, string, take};
+use crate::error::Result;
 use crate::sql::data_types::last_part;
+use crate::sql::functions::patterns;
 
-/// Functions that give an integer in PostgreSQL.
+/// Functions that give an integer in PostgreSQL, or an array of them.
 const WHOLE_RESULTS: &[&str] = &[
     "array_length",
     "array_ndims",
     "array_position",
+    "array_positions",
     "cardinality",
 ];
 
@@ -48,8 +52,9 @@ pub(super) fn power(expression: &mut Expr) {
     }
 }
 
-/// `substring(x FROM start FOR length)` as a plain call.
-pub(super) fn substring(expression: &mut Expr) {
+/// `substring(x FROM start FOR length)` as a plain call, `substring(x FROM 'pattern' FOR 'escape')`
+/// as one with a regular expression. Errors: 2200C, 22025 such a pattern that is none.
+pub(super) fn substring(expression: &mut Expr) -> Result<()> {
     let Expr::Substring {
         expr,
         substring_from,
@@ -57,12 +62,64 @@ pub(super) fn substring(expression: &mut Expr) {
         ..
     } = expression
     else {
-        return;
+        return Ok(());
     };
     let start = substring_from.take().map_or_else(|| number(1), |e| *e);
-    let mut arguments = vec![take(expr), start];
-    arguments.extend(substring_for.take().map(|length| *length));
+    let length = substring_for.take().map(|length| *length);
+    let escape = length.as_ref().and_then(string_constant);
+    let mut arguments = vec![take(expr)];
+    match (string_constant(&start), escape) {
+        (Some(pattern), Some(escape)) => {
+            arguments.push(string(patterns::substring_regex(&pattern, &escape)?));
+        }
+        _ => {
+            arguments.push(start);
+            arguments.extend(length);
+        }
+    }
     *expression = call("substr", arguments);
+    Ok(())
+}
+
+/// `position(x IN y)`, `overlay(x PLACING y FROM start FOR length)` as plain calls.
+pub(super) fn of_parts(expression: &mut Expr) {
+    *expression = match expression {
+        Expr::Position { expr, r#in } => call("strpos", vec![take(r#in), take(expr)]),
+        Expr::Overlay {
+            expr,
+            overlay_what,
+            overlay_from,
+            overlay_for,
+        } => {
+            let mut arguments = vec![take(expr), take(overlay_what), take(overlay_from)];
+            arguments.extend(overlay_for.take().map(|length| *length));
+            call("overlay", arguments)
+        }
+        _ => return,
+    };
+}
+
+/// `x ~ 'a.b'`: a dot is a line break too, which the engine wants to be told.
+pub(super) fn dot_of_lines(op: &BinaryOperator, pattern: &mut Expr) {
+    let is_match = matches!(
+        op,
+        BinaryOperator::PGRegexMatch
+            | BinaryOperator::PGRegexIMatch
+            | BinaryOperator::PGRegexNotMatch
+            | BinaryOperator::PGRegexNotIMatch
+    );
+    if !is_match {
+        return;
+    }
+    const DOT_IS_ALL: &str = "(?s)";
+    match string_constant(pattern) {
+        Some(text) if text.contains('.') => *pattern = string(format!("{DOT_IS_ALL}{text}")),
+        Some(_) => {}
+        None => {
+            let computed = take(pattern);
+            *pattern = binary(string(DOT_IS_ALL), BinaryOperator::StringConcat, computed);
+        }
+    }
 }
 
 /// Square and cube roots, absolute values.
@@ -147,6 +204,11 @@ pub(super) fn whole_result(expression: &mut Expr) {
     let counted = take(expression);
     *expression = match name.as_str() {
         "array_length" => length_or_null(counted),
+        "array_positions" => {
+            let integer = Box::new(DataType::Int(None));
+            let integers = ast::ArrayElemTypeDef::SquareBracket(integer, None);
+            cast_to(counted, DataType::Array(integers))
+        }
         _ => cast_to(counted, DataType::Int(None)),
     };
 }
@@ -209,15 +271,27 @@ pub(super) fn normalization(expression: &mut Expr) {
     }
 }
 
-/// `date_part('year', t)`, `age(t)`, `localtimestamp`.
+/// `date_part('year', t)`, `age(t)`, `localtimestamp`, `localtime`, `timeofday()`.
 pub(super) fn time_function(expression: &mut Expr) {
     let Expr::Function(function) = expression else {
         return;
     };
     let name = last_part(&function.name);
-    if name == "localtimestamp" {
-        let now = call("now", vec![]);
-        *expression = cast_to(now, DataType::Timestamp(None, ast::TimezoneInfo::None));
+    let now = || call("now", vec![]);
+    let of_clock = match name.as_str() {
+        "localtimestamp" => Some(local_timestamp(now())),
+        "localtime" => Some(cast_to(
+            local_timestamp(now()),
+            DataType::Time(None, ast::TimezoneInfo::None),
+        )),
+        "timeofday" => {
+            let template = string("Dy Mon DD HH24:MI:SS.US YYYY TZ");
+            Some(call("to_char", vec![now(), template]))
+        }
+        _ => None,
+    };
+    if let Some(of_clock) = of_clock {
+        *expression = of_clock;
         return;
     }
     let FunctionArguments::List(list) = &mut function.args else {
@@ -248,6 +322,10 @@ pub(super) fn time_function(expression: &mut Expr) {
         ("date_trunc", 3) => truncated_in_zone(expression),
         _ => {}
     }
+}
+
+fn local_timestamp(moment: Expr) -> Expr {
+    cast_to(moment, DataType::Timestamp(None, ast::TimezoneInfo::None))
 }
 
 /// Whether an argument is a column of transaction numbers.

@@ -10,27 +10,31 @@
 //! - [`using`], [`merged_names`]: the merged columns of joins with USING, before all else
 //! - [`arrays`]: array literals, and arrays of subqueries
 //! - [`calls`]: calls of functions under PostgreSQL's names
+//! - [`clock_words`]: `'today'` and the like as times
+//! - [`json_calls`]: `jsonb_set_lax`
 //! - [`numbers`]: types of number literals
 //! - [`ordered_sets`]: aggregates WITHIN GROUP
 //! - [`order`]: outputs under the name of a column that orders
 //! - [`postgres`]: operators, casts and literals
 //! - [`quantified`]: comparisons with ANY and ALL
 //! - [`records`]: JSON objects as rows
-//! - [`row_values`]: aliases of functions in FROM as their values, once the planner has found no such column
 //! - [`rows`]: comparisons of rows, member by member
 //! - [`sets`]: functions that give rows, and aggregates that give JSON
 //! - [`ties`]: FETCH FIRST … WITH TIES
 //! - [`trees`]: what the others build with
 //! - [`values`]: constants in VALUES
+//! - [`whole_rows`]: names of relations as values, before the names of joins
 //!
 //! Two output columns may have one name in PostgreSQL and not in DataFusion, so the second and
 //! later ones carry an invisible suffix in the plan; [`display_name`] takes it off.
 
 mod arrays;
 mod calls;
+mod clock_words;
 mod group_windows;
 mod groups;
 mod joins;
+mod json_calls;
 pub(crate) mod merged_names;
 mod names;
 mod numbers;
@@ -39,13 +43,13 @@ mod ordered_sets;
 mod postgres;
 mod quantified;
 mod records;
-mod row_values;
 mod rows;
 mod sets;
 mod ties;
 mod trees;
 pub(crate) mod using;
 mod values;
+pub(crate) mod whole_rows;
 mod windows;
 
 use std::ops::ControlFlow;
@@ -58,7 +62,7 @@ use crate::error::{Error, Result, sqlstate};
 
 pub use names::display_name;
 pub(in crate::sql) use postgres::string_constant;
-pub use row_values::{ValueAlias, value_aliases, with_values};
+pub(crate) use postgres::table_as_select;
 pub(in crate::sql) use sets::refers_to_columns;
 pub(in crate::sql) use trees::{call, cast_to, set_relation, table_alias, template};
 

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, ArrayElemTypeDef, DataType, Distinct, Expr, Ident, OrderByKind, Query, SelectItem,
-    SetExpr, Subscript, TrimWhereField, Value,
+    AccessExpr, ArrayElemTypeDef, BinaryOperator, DataType, Distinct, Expr, Ident, OrderByKind,
+    Query, SelectItem, SetExpr, Subscript, TrimWhereField, Value,
 };
 
 use super::trees::{number, take};
@@ -207,7 +207,15 @@ fn named(expression: &Expr) -> Option<(String, Strength)> {
         Expr::Array(_) => strong("array"),
         Expr::Tuple(_) => strong("row"),
         Expr::Extract { .. } => strong("extract"),
+        Expr::Substring {
+            shorthand: true, ..
+        } => strong("substr"),
         Expr::Substring { .. } => strong("substring"),
+        Expr::IsNormalized { .. } => strong("is_normalized"),
+        Expr::BinaryOp {
+            op: BinaryOperator::Overlaps,
+            ..
+        } => strong("overlaps"),
         Expr::Position { .. } => strong("position"),
         Expr::Overlay { .. } => strong("overlay"),
         Expr::Ceil { .. } => strong("ceil"),

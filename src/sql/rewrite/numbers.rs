@@ -46,6 +46,26 @@ pub(super) fn type_number(expression: &mut Expr) {
     }
 }
 
+/// `-2147483648`, the least integer, whose digits alone are a bigint; so for the least bigint.
+pub(super) fn least_of_type(expression: &mut Expr) {
+    let Expr::UnaryOp {
+        op: ast::UnaryOperator::Minus,
+        expr,
+    } = &*expression
+    else {
+        return;
+    };
+    let Expr::Value(value) = expr.as_ref() else {
+        return;
+    };
+    let data_type = match &value.value {
+        Value::Number(text, _) if text == "2147483648" => DataType::Int(None),
+        Value::Number(text, _) if text == "9223372036854775808" => DataType::BigInt(None),
+        _ => return,
+    };
+    *expression = cast_to(string(format!("-{}", value.value)), data_type);
+}
+
 /// A number with a fraction, an exponent, or too many digits for a bigint.
 fn decimal(text: &str) -> Expr {
     match Digits::parse(text).filter(|digits| digits.fits()) {

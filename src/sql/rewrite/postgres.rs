@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::trees::{call, cast_to, number, relation, set_relation, string, take, template};
-use super::{arrays, calls, numbers, quantified};
+use super::{arrays, calls, clock_words, json_calls, numbers, quantified};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::data_types::{folded, last_part};
 use crate::sql::functions::patterns;
@@ -23,7 +23,12 @@ const OBJECT_TYPES: &[(&str, &str)] = &[
 ];
 
 /// Names that are functions when they stand without parentheses.
-const BARE_FUNCTIONS: &[&str] = &["current_schema", "current_role", "localtimestamp"];
+const BARE_FUNCTIONS: &[&str] = &[
+    "current_schema",
+    "current_role",
+    "localtime",
+    "localtimestamp",
+];
 
 /// Functions under their PostgreSQL names, where DataFusion has them under another.
 const SYNONYMS: &[(&str, &str)] = &[
@@ -31,6 +36,9 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("variance", "var_samp"),
     ("ceiling", "ceil"),
     ("pow", "power"),
+    // The engine's take the first element of its kind alone.
+    ("array_remove", "array_remove_all"),
+    ("array_replace", "array_replace_all"),
     ("array_to_json", "to_json"),
     ("row_to_json", "to_json"),
     ("transaction_timestamp", "now"),
@@ -62,7 +70,13 @@ pub(super) fn before_children(expression: &mut Expr) -> Result<()> {
             }
         }
         Expr::Interval(written) => interval(written)?,
-        Expr::CompoundFieldAccess { .. } => field_of_name(expression),
+        Expr::UnaryOp { .. } => numbers::least_of_type(expression),
+        Expr::CompoundFieldAccess { .. } => {
+            field_of_name(expression);
+            if let Expr::CompoundFieldAccess { access_chain, .. } = expression {
+                arrays::open_slices(access_chain);
+            }
+        }
         _ => quantified::rewrite(expression)?,
     }
     Ok(())
@@ -164,6 +178,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             if let BinaryOperator::PGCustomBinaryOperator(parts) = op {
                 *op = operator(parts)?;
             }
+            calls::dot_of_lines(op, right);
             calls::power(expression);
             calls::starts_with(expression);
         }
@@ -181,16 +196,22 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
             calls::made_interval(expression);
             calls::array_function(expression);
             calls::normalization(expression);
+            json_calls::set_lax(expression);
         }
         Expr::IsNormalized { .. } => calls::normalization(expression),
         Expr::Cast { .. } => {
+            clock_words::rewrite(expression);
             cast(expression);
             shorten(expression);
             numbers::bare_numeric(expression);
         }
-        Expr::TypedString(_) => numbers::bare_numeric(expression),
+        Expr::TypedString(_) => {
+            clock_words::rewrite(expression);
+            numbers::bare_numeric(expression);
+        }
         Expr::Extract { .. } => calls::extract(expression),
-        Expr::Substring { .. } => calls::substring(expression),
+        Expr::Substring { .. } => calls::substring(expression)?,
+        Expr::Position { .. } | Expr::Overlay { .. } => calls::of_parts(expression),
         Expr::Array(array) if super::sets::refers_to_columns(&array.elem) => {
             // The planner looks for the columns of a literal in the innermost query only.
             *expression = call("make_array", std::mem::take(&mut array.elem));
@@ -216,7 +237,7 @@ pub(super) fn after_children(expression: &mut Expr) -> Result<()> {
 }
 
 /// `TABLE t` is `SELECT * FROM t`.
-pub(super) fn table_as_select(body: &mut SetExpr) {
+pub(crate) fn table_as_select(body: &mut SetExpr) {
     match body {
         SetExpr::Table(table) => {
             let name = table.table_name.clone().unwrap_or_default();

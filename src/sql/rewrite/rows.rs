@@ -4,7 +4,7 @@
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, Ident, Query, SetExpr, UnaryOperator, Value,
+    BinaryOperator, CaseWhen, DataType, Expr, Ident, Query, SetExpr, UnaryOperator, Value,
 };
 
 use super::trees::{binary, call, derived, listed_arguments, set_relation, table_alias, template};
@@ -46,6 +46,7 @@ pub(super) fn compare_members(expression: &mut Expr) {
 
 /// `(a, b) OVERLAPS (c, d)` of two periods that do not hold their ends, or are one moment.
 fn overlap([a, b]: [&Expr; 2], [c, d]: [&Expr; 2]) -> Expr {
+    let (b, d) = (&end_of_period(a, b), &end_of_period(c, d));
     let least = |x: &Expr, y: &Expr| call("least", vec![x.clone(), y.clone()]);
     let greatest = |x: &Expr, y: &Expr| call("greatest", vec![x.clone(), y.clone()]);
     let both = binary(
@@ -55,6 +56,19 @@ fn overlap([a, b]: [&Expr; 2], [c, d]: [&Expr; 2]) -> Expr {
     );
     let same_start = binary(least(a, b), BinaryOperator::Eq, least(c, d));
     binary(both, BinaryOperator::Or, same_start)
+}
+
+/// A period is told by its start and its end, or by an interval that says how long it is.
+fn end_of_period(start: &Expr, end: &Expr) -> Expr {
+    let is_interval = match end {
+        Expr::Interval(_) => true,
+        Expr::Cast { data_type, .. } => matches!(data_type, DataType::Interval { .. }),
+        _ => false,
+    };
+    match is_interval {
+        true => binary(start.clone(), BinaryOperator::Plus, end.clone()),
+        false => end.clone(),
+    }
 }
 
 /// Members of `(a, b)` or `ROW(a, b)`.

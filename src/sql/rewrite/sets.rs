@@ -4,7 +4,7 @@
 //! SELECT f(x)                  →  SELECT unnest(array of f(x))
 //! FROM f(x) AS t(c)            →  FROM LATERAL (SELECT unnest(array of f(x)) AS c) AS t(c)
 //! FROM f(x) WITH ORDINALITY    →  … , unnest(generate_series(1, cardinality(array of f(x))))
-//! json_agg(x ORDER BY y)       →  json_of_array(array_agg(to_json(x) ORDER BY y))
+//! json_agg(x ORDER BY y)       →  json_of_array(array_agg(json_item(x) ORDER BY y))
 //! ```
 //! `generate_series` over number literals stays a function in FROM, which gives its rows as they
 //! are asked for; in a select list one of several columns gives rows, `(f(x)).a` a column. Absent: `ROWS FROM`.
@@ -150,15 +150,6 @@ const SETS: &[SetFunction] = &[
 fn set_function(name: &ObjectName) -> Option<&'static SetFunction> {
     let name = last_part(name);
     SETS.iter().find(|set| set.name == name)
-}
-
-/// What the only column of a function's rows is called, `None` if as the relation is; `None` where there are several,
-/// or the function gives no set.
-pub(super) fn value_column(name: &ObjectName) -> Option<Option<&'static str>> {
-    match set_function(name)?.columns {
-        [(column, _)] => Some(*column),
-        _ => None,
-    }
 }
 
 /// A call in FROM, by all the ways in which the parser has it.
@@ -525,7 +516,7 @@ fn gathered(expression: &mut Expr, outer: &str, element: impl FnOnce(&[Expr]) ->
 fn json_array(expression: &mut Expr, sorted: bool) {
     let (outer, inner) = match sorted {
         true => ("jsonb_of_array", "to_jsonb"),
-        false => ("json_of_array", "to_json"),
+        false => ("json_of_array", "json_item"),
     };
     gathered(expression, outer, |arguments| match arguments {
         [value] => Some(call(inner, vec![value.clone()])),

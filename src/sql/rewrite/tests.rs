@@ -81,7 +81,7 @@ fn sets_and_json() {
         ),
         (
             "SELECT json_agg(x ORDER BY y) AS j FROM t",
-            "SELECT json_of_array(array_agg(to_json(x) ORDER BY y)) AS j FROM t",
+            "SELECT json_of_array(array_agg(json_item(x) ORDER BY y)) AS j FROM t",
         ),
     ]);
 }

@@ -40,7 +40,8 @@ fn drops_alters_comments() {
         Statement::Rename {
             kind: ObjectKind::Table,
             name: "public.t".into(),
-            new_name: "t__dbt_backup".into()
+            new_name: "t__dbt_backup".into(),
+            if_exists: false,
         }
     );
     assert_eq!(
