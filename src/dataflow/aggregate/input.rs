@@ -135,7 +135,7 @@ impl BatchInput {
             .multisets
             .iter()
             .map(|multiset| {
-                let is_used = |row: usize| passes(multiset.mask, row);
+                let is_used = |row: usize| multiset.calls.iter().any(|call| passes(call.mask, row));
                 let columns: Vec<_> = multiset
                     .expressions
                     .iter()

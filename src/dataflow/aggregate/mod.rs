@@ -27,6 +27,7 @@ mod input;
 mod integer_keys;
 mod keys;
 mod multiset;
+mod multiset_plan;
 mod operator;
 mod output;
 mod plan;
@@ -101,6 +102,11 @@ impl AggregateRequest {
     /// What a group's entry is made of, in words: it hangs on more than the query says, such as whether an
     /// argument can be NULL.
     pub fn state_form(&self) -> Result<String> {
-        Ok(format!("{:?}", AggregatePlan::try_new(self)?.columns))
+        let plan = AggregatePlan::try_new(self)?;
+        let seen = plan.seen();
+        Ok(match seen.is_empty() {
+            true => format!("{:?}", plan.columns),
+            false => format!("{:?} seen {seen:?}", plan.columns),
+        })
     }
 }

@@ -4,14 +4,15 @@
 //! lie together in the order the aggregate wants. The group key ends itself (no key is the
 //! beginning of another), so a group is one key range. Rows' changes gather in memory during the
 //! batch; at its end each changed row is read and written once, and what the aggregate says is
-//! derived again for groups that changed.
+//! derived again for groups that changed. Where rows never go away and are only counted, the weight
+//! is the set of the calls that have seen the row ([`MultisetKind::Seen`]).
 
 use datafusion::arrow::array::{Array, ArrayRef, BinaryArray, UInt32Array};
 use datafusion::arrow::compute::{concat, take};
 
 use super::columns::StateColumn;
 use super::keys::binary_from;
-use super::plan::{MultisetKind, MultisetPlan};
+use super::multiset_plan::{MultisetKind, MultisetPlan};
 use super::shared::Ends;
 use crate::dataflow::entries::Entries;
 use crate::dataflow::number::{read_integer, write_signed};
@@ -28,8 +29,27 @@ pub struct Delta {
     pub group: u32,
     /// Row.
     pub row: Box<[u8]>,
-    /// Change of its weight.
+    /// Change of its weight; calls that see it.
     pub weight: i64,
+}
+
+impl MultisetPlan {
+    /// What an input row of a weight is to the multiset; `takes` says of a mask whether it takes the row.
+    pub fn delta(&self, takes: impl Fn(usize) -> bool, weight: i64) -> i64 {
+        let calls = self.calls.iter().enumerate();
+        let taking = calls.filter(|(_, call)| takes(call.mask));
+        match self.kind {
+            MultisetKind::Seen => taking.fold(0, |seen, (number, _)| seen | 1 << number),
+            _ => taking.map(|_| weight).sum(),
+        }
+    }
+
+    fn combined(&self, one: i64, other: i64) -> i64 {
+        match self.kind {
+            MultisetKind::Seen => one | other,
+            _ => one + other,
+        }
+    }
 }
 
 /// A changed row with its weights before and after.
@@ -50,18 +70,18 @@ pub struct TouchedGroups<'a> {
     pub ends: &'a Ends,
 }
 
-/// Applies a batch's deltas (their `group` being the rank): writes weights, updates the column.
+/// Applies a batch's deltas (their `group` being the rank): writes weights, updates the columns of its calls.
 /// Returns by how many the table's rows grew. Nothing is written of groups that the batch closes.
 pub fn apply(
     plan: &MultisetPlan,
     mut deltas: Vec<Delta>,
     touched: &TouchedGroups<'_>,
-    column: &mut StateColumn,
+    columns: &mut [StateColumn],
     snapshot: &StateSnapshot,
     entries: &mut Entries,
 ) -> Result<i64> {
     deltas.sort_unstable_by(|a, b| a.group.cmp(&b.group).then_with(|| a.row.cmp(&b.row)));
-    let mut changed = consolidate(&deltas);
+    let mut changed = consolidate(plan, &deltas);
     if changed.is_empty() {
         return Ok(0);
     }
@@ -78,7 +98,7 @@ pub fn apply(
     read_weights(plan, &keys, &mut changed, snapshot)?;
     let mut growth = 0;
     for (change, key) in changed.iter().zip(&keys) {
-        if touched.ends.is_closing(change.rank as usize) {
+        if touched.ends.is_closing(change.rank as usize) || change.after == change.before {
             continue;
         }
         match change.after {
@@ -98,21 +118,21 @@ pub fn apply(
             changes,
             touched.keys.value(rank),
             group,
-            column,
+            columns,
             snapshot,
         )?;
     }
     Ok(growth)
 }
 
-fn consolidate(deltas: &[Delta]) -> Vec<Changed<'_>> {
+fn consolidate<'d>(plan: &MultisetPlan, deltas: &'d [Delta]) -> Vec<Changed<'d>> {
     deltas
         .chunk_by(|a, b| a.group == b.group && a.row == b.row)
         .map(|same| Changed {
             rank: same[0].group,
             row: &same[0].row,
             before: 0,
-            after: same.iter().map(|d| d.weight).sum(),
+            after: (same.iter()).fold(0, |all, delta| plan.combined(all, delta.weight)),
         })
         .filter(|changed| changed.after != 0)
         .collect()
@@ -130,7 +150,7 @@ fn read_weights(
         for (index, change) in changed.iter_mut().enumerate() {
             if stored.is_valid(index) {
                 change.before = read_integer(&mut stored.value(index))?;
-                change.after += change.before;
+                change.after = plan.combined(change.after, change.before);
             }
         }
     }
@@ -142,15 +162,16 @@ fn read_weights(
     Ok(())
 }
 
-/// Sets a group's element of the column from its changed rows.
+/// Sets a group's element of the calls' columns from its changed rows.
 fn derive(
     plan: &MultisetPlan,
     changes: &[Changed<'_>],
     group_key: &[u8],
     group: usize,
-    column: &mut StateColumn,
+    columns: &mut [StateColumn],
     snapshot: &StateSnapshot,
 ) -> Result<()> {
+    let column = &mut columns[plan.calls[0].column];
     match &plan.kind {
         MultisetKind::Distinct => {
             let crossings: i64 = changes
@@ -158,6 +179,13 @@ fn derive(
                 .map(|c| i64::from(c.after > 0) - i64::from(c.before > 0))
                 .sum();
             column.integers_mut()[group] += crossings;
+        }
+        MultisetKind::Seen => {
+            for (number, call) in plan.calls.iter().enumerate() {
+                let is_new = |c: &&Changed<'_>| (c.after ^ c.before) >> number & 1 == 1;
+                let new_rows = changes.iter().filter(is_new).count();
+                columns[call.column].integers_mut()[group] += new_rows as i64;
+            }
         }
         MultisetKind::First => {
             let stored = &mut column.bytes_mut()[group];

@@ -5,6 +5,7 @@
 //!   sum(v)      ─►  sum of v, count of v            ─► sum, NULL when the count is 0
 //!   avg(v)      ─►  the same two                    ─► sum / count
 //!   count(*)    ─►  none: the group's row count     ─► row count
+//!   count(DISTINCT v) [FILTER …] of what only grows  ─►  which of the calls have seen v, per group and v
 //!   count(DISTINCT v), min(v) under deletes, array_agg(v), …  ─►  a multiset of v per group
 //! ```
 //!
@@ -18,14 +19,13 @@ use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Literal};
 
 use super::columns::ColumnKind;
 use super::keys::is_integer_like;
+use super::multiset_plan::MultisetPlan;
 use super::{AggregateCall, AggregateRequest};
 use crate::error::{Error, Result};
-use crate::state::TableId;
 
 /// How an argument's values are needed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -168,43 +168,6 @@ pub struct Output {
     pub kind: OutputKind,
     /// Type.
     pub data_type: DataType,
-}
-
-/// What is derived from a multiset.
-#[derive(Debug)]
-pub enum MultisetKind {
-    /// Number of different rows, into an integer column.
-    Distinct,
-    /// First row, into a bytes column.
-    First,
-    /// DataFusion's accumulator over all rows, its result into a bytes column.
-    Recompute {
-        /// The aggregate.
-        expression: Arc<AggregateFunctionExpr>,
-        /// Order columns before the arguments in a row.
-        order_columns: usize,
-        /// Each row once, however often it is there.
-        distinct: bool,
-        /// Encodes the result.
-        result: RowConverter,
-    },
-}
-
-/// (group, row) → weight for one call.
-#[derive(Debug)]
-pub struct MultisetPlan {
-    /// What is derived.
-    pub kind: MultisetKind,
-    /// Its state table.
-    pub table: TableId,
-    /// Expressions of a row: order first, then arguments.
-    pub expressions: Vec<Arc<dyn PhysicalExpr>>,
-    /// Encodes rows.
-    pub converter: RowConverter,
-    /// Which input rows it takes.
-    pub mask: usize,
-    /// Column of the group that holds what is derived.
-    pub column: usize,
 }
 
 /// The compiled request.
@@ -513,7 +476,7 @@ impl AggregatePlan {
         column
     }
 
-    fn mask(&mut self, mask: Mask) -> usize {
+    pub(super) fn mask(&mut self, mask: Mask) -> usize {
         if let Some(index) = self.masks.iter().position(|m| *m == mask) {
             return index;
         }
@@ -521,7 +484,7 @@ impl AggregatePlan {
         self.masks.len() - 1
     }
 
-    fn argument(
+    pub(super) fn argument(
         &mut self,
         expression: &Arc<dyn PhysicalExpr>,
         form: ArgumentForm,
@@ -537,102 +500,17 @@ impl AggregatePlan {
         });
         Ok(self.arguments.len() - 1)
     }
-
-    /// The output of a call that is derived from a multiset.
-    fn multiset(
-        &mut self,
-        request: &AggregateRequest,
-        call: &AggregateCall,
-        index: usize,
-        data_type: &DataType,
-    ) -> Result<OutputKind> {
-        let schema = &request.input_schema;
-        let name = call.expr.fun().name();
-        let filter = call.filter.as_ref().map(|f| index_of(&mut self.filters, f));
-        let mut mask = Mask {
-            filter,
-            ..Mask::default()
-        };
-        let mut expressions = Vec::new();
-        let mut fields = Vec::new();
-        let is_extreme = matches!(name, "min" | "max") && call.arguments.len() == 1;
-        let is_distinct_count = name == "count" && call.distinct;
-        if !is_extreme && !is_distinct_count {
-            for order in call.expr.order_bys() {
-                fields.push((order.expr.data_type(schema)?, order.options));
-                expressions.push(Arc::clone(&order.expr));
-            }
-        }
-        let order_columns = expressions.len();
-        for argument in &call.arguments {
-            let options = if is_extreme {
-                extreme_order(name == "max")
-            } else {
-                SortOptions::default()
-            };
-            fields.push((argument.data_type(schema)?, options));
-            expressions.push(Arc::clone(argument));
-            if is_extreme || is_distinct_count {
-                mask.arguments
-                    .push(self.argument(argument, ArgumentForm::Presence)?);
-            }
-        }
-        let column = self.columns.len();
-        let (kind, output) = if is_distinct_count {
-            self.columns.push(ColumnKind::Integer);
-            (
-                MultisetKind::Distinct,
-                OutputKind::Count(CountSource::Column(column)),
-            )
-        } else if is_extreme {
-            self.columns.push(ColumnKind::Bytes);
-            let converter = row_converter(fields.clone())?;
-            (
-                MultisetKind::First,
-                OutputKind::Stored {
-                    value: column,
-                    converter,
-                },
-            )
-        } else {
-            self.columns.push(ColumnKind::Bytes);
-            let result = || row_converter(vec![(data_type.clone(), SortOptions::default())]);
-            let kind = MultisetKind::Recompute {
-                expression: Arc::clone(&call.expr),
-                order_columns,
-                distinct: call.distinct,
-                result: result()?,
-            };
-            (
-                kind,
-                OutputKind::Stored {
-                    value: column,
-                    converter: result()?,
-                },
-            )
-        };
-        let mask = self.mask(mask);
-        self.multisets.push(MultisetPlan {
-            kind,
-            table: TableId::from_name(&format!("{}/rows_{index}", request.name)),
-            expressions,
-            converter: row_converter(fields)?,
-            mask,
-            column,
-        });
-        Ok(output)
-    }
 }
 
 /// Ascending or descending; nulls never get in.
-fn extreme_order(maximum: bool) -> SortOptions {
+pub(super) fn extreme_order(maximum: bool) -> SortOptions {
     SortOptions {
         descending: maximum,
         nulls_first: true,
     }
 }
 
-fn row_converter(fields: Vec<(DataType, SortOptions)>) -> Result<RowConverter> {
+pub(super) fn row_converter(fields: Vec<(DataType, SortOptions)>) -> Result<RowConverter> {
     let fields: Vec<_> = fields
         .into_iter()
         .map(|(t, options)| SortField::new_with_options(t, options))
@@ -645,7 +523,10 @@ fn row_converter(fields: Vec<(DataType, SortOptions)>) -> Result<RowConverter> {
     Ok(RowConverter::new(fields)?)
 }
 
-fn index_of(list: &mut Vec<Arc<dyn PhysicalExpr>>, item: &Arc<dyn PhysicalExpr>) -> usize {
+pub(super) fn index_of(
+    list: &mut Vec<Arc<dyn PhysicalExpr>>,
+    item: &Arc<dyn PhysicalExpr>,
+) -> usize {
     if let Some(index) = list.iter().position(|e| **e == **item) {
         return index;
     }

@@ -126,10 +126,14 @@ impl Shard {
             .zip(&mut self.deltas)
             .enumerate()
         {
-            let mask = input.masks[plan.mask].as_ref();
+            let weights = input.weights.as_deref();
             for (&row, &group) in rows.iter().zip(groups.iter()) {
-                if mask.is_none_or(|m| m.is_valid(row as usize)) {
-                    let weight = input.weights.as_ref().map_or(1, |w| w[row as usize]);
+                let takes = |mask: usize| {
+                    let mask = input.masks[mask].as_ref();
+                    mask.is_none_or(|m| m.is_valid(row as usize))
+                };
+                let weight = plan.delta(takes, weights.map_or(1, |w| w[row as usize]));
+                if weight != 0 {
                     let row = input.multisets[multiset].row(row as usize).data().into();
                     deltas.push(Delta { group, row, weight });
                 }
@@ -364,9 +368,9 @@ impl Shard {
                 delta.group = ranks[self.slots[delta.group as usize] as usize];
             }
             let mut entries = Entries::default();
-            let column = &mut self.columns[plan.column];
+            let columns = &mut self.columns;
             result.growth +=
-                multiset::apply(plan, deltas, &touched, column, snapshot, &mut entries)
+                multiset::apply(plan, deltas, &touched, columns, snapshot, &mut entries)
                     .map_err(|error| error.context(format!("aggregate \"{}\"", shared.name)))?;
             result.multisets[index].push(entries);
             let mut closed = Entries::default();
@@ -378,7 +382,7 @@ impl Shard {
             }
             result.multisets[index].push(closed);
             if let Some(empty) = multiset::empty_result(plan)? {
-                let values = column.bytes_mut();
+                let values = self.columns[plan.calls[0].column].bytes_mut();
                 for &group in groups {
                     values[group as usize].get_or_insert_with(|| empty.clone());
                 }

@@ -72,6 +72,7 @@ const LINEAR: &[&str] = &[
 ];
 
 const GENERAL: &[&str] = &[
+    "SELECT k, count(DISTINCT v), count(DISTINCT v) FILTER (WHERE v > 3), count(DISTINCT s), count(DISTINCT v) FILTER (WHERE s <> 'a'), sum(v) FROM r GROUP BY k",
     "SELECT k, min(v), max(v), min(s), max(s), min(f), max(f), min(t), max(d) FROM r GROUP BY k",
     "SELECT s, count(DISTINCT v), sum(DISTINCT v), count(DISTINCT s), count(*) FROM r GROUP BY s",
     "SELECT k, array_agg(v ORDER BY v), string_agg(s, ',' ORDER BY s DESC, v) FROM r GROUP BY k",

@@ -65,7 +65,7 @@ fn a_watermark_drops_late_rows_and_frees_closed_groups() {
         assert_eq!(bench.operator.statistics().state_rows, 0);
         let snapshot = bench.store.snapshot();
         let tables = bench.operator.tables();
-        let left: Vec<_> = ["groups", "ends", "rows_1"]
+        let left: Vec<_> = ["groups", "ends", "seen_1"]
             .map(|name| crate::state::TableId::from_name(&format!("v/aggregate_0/{name}")))
             .into();
         for table in left {
