@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::access::AccessChange;
 use super::definition::{CatalogObject, PipelineDefinition};
 use super::function::FunctionDefinition;
+use super::renaming;
 use super::schedule::ScheduleDefinition;
 use super::snapshot::{CatalogSnapshot, PartsMut, SecretRecord};
 use super::temporary::TemporaryTables;
@@ -20,12 +21,21 @@ use crate::sql::names::quote_identifier;
 pub enum CatalogChange {
     /// A new relation or sink.
     Create(Arc<CatalogObject>),
-    /// Another definition, comment or name for the object with the same identifier.
+    /// Another definition or comment for the object with the same identifier; another name only for itself.
     Replace {
         /// Its name until now.
         name: String,
         /// What it becomes; the same `oid`.
         object: Arc<CatalogObject>,
+    },
+    /// Another name, for the object and for all that names it.
+    Rename {
+        /// Its name until now.
+        name: String,
+        /// Identifier.
+        oid: u32,
+        /// Its name from now on.
+        new_name: String,
     },
     /// The object goes.
     Drop {
@@ -166,15 +176,33 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
         }
         CatalogChange::Replace { name, object } => {
             expect_object(objects.get(name), name, object.oid)?;
+            if objects
+                .get(name)
+                .is_some_and(|before| !object.follows(before))
+            {
+                return Err(altered_meanwhile(name));
+            }
             if &object.name != name && objects.contains_key(&object.name) {
                 return Err(duplicate_relation(&object.name));
             }
             objects.remove(name);
             objects.insert(object.name.clone(), object.clone());
-            let mut renamed: Vec<_> = schedules.values_mut().collect();
-            renamed.retain(|s| s.target == *name && !pipelines.contains_key(name));
-            for schedule in renamed {
-                schedule.target.clone_from(&object.name);
+        }
+        CatalogChange::Rename {
+            name,
+            oid,
+            new_name,
+        } => {
+            expect_object(objects.get(name), name, *oid)?;
+            if objects.contains_key(new_name) {
+                return Err(duplicate_relation(new_name));
+            }
+            renaming::rename(objects, name, new_name);
+            renaming::follow_all(temporary, name, new_name);
+            let mut of_it: Vec<_> = schedules.values_mut().collect();
+            of_it.retain(|s| s.target == *name && !pipelines.contains_key(name));
+            for schedule in of_it {
+                schedule.target.clone_from(new_name);
             }
         }
         CatalogChange::Drop { name, oid } => {
@@ -194,8 +222,14 @@ fn apply(contents: &mut CatalogSnapshot, change: &CatalogChange) -> Result<()> {
             if pipelines.remove(name).is_none() {
                 return Err(changed_meanwhile("pipeline", name));
             }
-            // One that became part of another one goes on under the view of its name.
-            schedules.retain(|_, s| s.target != *name || objects.contains_key(name));
+            // One that became part of another one goes on as that one.
+            let is_part = |p: &PipelineDefinition| p.merges.iter().any(|m| m.name == *name);
+            let whole = pipelines.iter().find(|(_, p)| is_part(p));
+            if let Some((whole, _)) = whole {
+                let of_it = schedules.values_mut().filter(|s| s.target == *name);
+                of_it.for_each(|s| s.target.clone_from(whole));
+            }
+            schedules.retain(|_, s| s.target != *name);
         }
         CatalogChange::CreateSecret(name, record) => {
             if secrets.contains_key(name) {
@@ -308,6 +342,14 @@ pub fn duplicate_schedule(name: &str) -> Error {
         "DROP RECOVERY SCHEDULE {}; comes first.",
         quote_identifier(name)
     ))
+}
+
+fn altered_meanwhile(name: &str) -> Error {
+    Error::new(
+        sqlstate::SERIALIZATION_FAILURE,
+        format!("could not alter relation \"{name}\": its columns were altered meanwhile"),
+    )
+    .hint("Run the transaction again.")
 }
 
 fn changed_meanwhile(what: &str, name: &str) -> Error {

@@ -313,6 +313,12 @@ pub struct CatalogObject {
     pub created_at_us: i64,
     /// `COMMENT ON`.
     pub comment: Option<String>,
+    /// What pipelines and history know it by, where it has another name now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_as: Option<String>,
+    /// Names in its query that mean relations of other names now.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub renamed: BTreeMap<String, String>,
     /// What it is.
     pub definition: Definition,
 }
@@ -350,6 +356,7 @@ impl CatalogObject {
             Definition::Stream(_) | Definition::Table(_) | Definition::Index(_) => BTreeMap::new(),
         };
         KeptNames {
+            renamed: self.renamed.clone(),
             versions,
             functions: self.functions().to_vec(),
             time_zone: self.time_zone().map(str::to_owned),
@@ -376,6 +383,8 @@ impl CatalogObject {
 /// What the names in a stored query mean.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeptNames {
+    /// Names of relations as they are written, and what those are named now, where that differs.
+    pub renamed: BTreeMap<String, String>,
     /// Of altered relations: the version of their columns.
     pub versions: BTreeMap<String, usize>,
     /// Functions in SQL; there are no others for the query.

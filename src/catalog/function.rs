@@ -136,6 +136,23 @@ impl FunctionDefinition {
         }
     }
 
+    /// The body as `RETURN expression`, if it was given so.
+    pub fn return_text(&self) -> Option<String> {
+        match &self.body {
+            FunctionBody::Expression(text) => Some(format!("RETURN {text}")),
+            _ => None,
+        }
+    }
+
+    /// The body as `AS $$ … $$` gave it; PostgreSQL calls it the source.
+    pub fn source_text(&self) -> &str {
+        match &self.body {
+            FunctionBody::Query(text) => text,
+            FunctionBody::Expression(_) => "",
+            FunctionBody::Aggregate(_) => "aggregate_dummy",
+        }
+    }
+
     /// What it is made of, if it is an aggregate.
     pub fn aggregate(&self) -> Option<&AggregateBody> {
         match &self.body {

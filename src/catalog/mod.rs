@@ -20,6 +20,7 @@ mod file;
 pub mod function;
 pub mod history;
 pub mod pg_catalog;
+pub mod renaming;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod schedule;

@@ -15,6 +15,8 @@ pub(crate) fn object(oid: u32, name: &str, definition: Definition) -> CatalogObj
         oid,
         created_at_us: 0,
         comment: None,
+        kept_as: None,
+        renamed: Default::default(),
         definition,
     }
 }

@@ -1,7 +1,7 @@
 //! Schedules of recovery drills: what a user said, and when the next drill is due. Pure.
 //!
-//! A schedule names what it drills as the user did, a pipeline or a view or sink in it, so that it goes on when
-//! pipelines become one. What was missed while the database was down is made up for once, at the next start.
+//! A schedule holds the pipeline that it drills, so that it goes on when views are renamed; when pipelines become
+//! one, it is that one's. What was missed while the database was down is made up for once, at the next start.
 
 use chrono::{DateTime, Months};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ const EVERY_MIN_US: i64 = 60_000_000;
 /// `CREATE RECOVERY SCHEDULE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleDefinition {
-    /// A pipeline, or a view or sink in it.
+    /// A pipeline; in older catalogs also a view or sink in it.
     pub target: String,
     /// Names of faults with commas between; `None`: all.
     pub faults: Option<String>,

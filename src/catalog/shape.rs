@@ -46,8 +46,27 @@ pub struct StoredColumn {
     pub missing: Option<String>,
     /// The name under which a connector's records carry it, where that is not its present one.
     pub sent_as: Option<String>,
+    /// It came by itself, for a field of the stream's records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evolved: Option<Evolved>,
     /// The column as it was when it was added.
     pub definition: ColumnDefinition,
+}
+
+/// Which batch brought a column that came by itself. It lies in the catalog with the column, so that
+/// the event that tells it is written again, as the same row, where a crash came between the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evolved {
+    /// The stream, as it was called then.
+    pub stream: String,
+    /// The batch's time, microseconds since the epoch.
+    pub at_us: i64,
+    /// The pipeline that read it.
+    pub pipeline: String,
+    /// The batch.
+    pub batch_id: u64,
+    /// The first record that has the field.
+    pub first_in: String,
 }
 
 impl StoredColumn {
@@ -58,6 +77,7 @@ impl StoredColumn {
             dropped: false,
             missing: None,
             sent_as: None,
+            evolved: None,
             definition: column.clone(),
         }
     }
@@ -232,6 +252,47 @@ impl CatalogObject {
         renamed.filter(|(own, _)| !is_sent(own)).collect()
     }
 
+    /// Of [`Self::with_sent_columns`]: names under which records may carry a field that is none of its columns, and
+    /// yet not new: that of a column that was dropped, or of one that is filled from elsewhere.
+    pub fn taken_names(&self) -> Vec<String> {
+        let stored = self.shape().map_or(&[][..], |shape| &shape.stored);
+        let dropped = stored.iter().filter(|stored| stored.dropped);
+        let dropped = dropped.map(|s| s.sent_as.as_ref().unwrap_or(&s.definition.name));
+        let filled = self.columns().iter().filter(|c| c.metadata_from.is_some());
+        dropped.chain(filled.map(|c| &c.name)).cloned().collect()
+    }
+
+    /// Its columns come from those of `before` by an ALTER, or are the same: nothing that someone else altered
+    /// meanwhile is lost by it.
+    pub fn follows(&self, before: &Self) -> bool {
+        let has_columns = |object: &Self| {
+            let kind = &object.definition;
+            matches!(kind, Definition::Stream(_) | Definition::Table(_))
+        };
+        if !has_columns(self) || !has_columns(before) {
+            return true;
+        }
+        let places = |object: &Self| -> Vec<usize> {
+            let columns = 0..object.columns().len();
+            columns.map(|column| object.stored_index(column)).collect()
+        };
+        let names = |columns: &[ColumnDefinition]| -> Vec<String> {
+            columns.iter().map(|column| column.name.clone()).collect()
+        };
+        let then = match self.shape().and_then(|s| s.versions.get(before.version())) {
+            Some(then) => (names(&then.columns), then.shown.clone()),
+            None if self.version() == before.version() => (names(self.columns()), places(self)),
+            None => return false,
+        };
+        // Of two pipelines that found the same fields the second one adds nothing, or these would come twice.
+        let origins = |object: &Self| -> Vec<Option<Evolved>> {
+            let stored = object.stored_columns();
+            stored.iter().map(|stored| stored.evolved.clone()).collect()
+        };
+        origins(self).starts_with(&origins(before))
+            && then == (names(before.columns()), places(before))
+    }
+
     /// Schema of the present columns under the names that a connector's records carry.
     pub fn sent_schema(&self) -> SchemaRef {
         let stored = self.stored_columns();
@@ -285,13 +346,34 @@ impl CatalogObject {
         Ok(())
     }
 
+    /// Columns come by themselves, all in one version.
+    pub fn evolve_columns(&mut self, columns: Vec<(ColumnDefinition, Evolved)>) -> Result<()> {
+        for (column, _) in &columns {
+            self.require_unused(&column.name)?;
+        }
+        let (present, shape) = self.alterable()?;
+        for (column, evolved) in columns {
+            shape.shown.push(shape.stored.len());
+            shape.stored.push(StoredColumn {
+                name: shape.unused_name(&column.name),
+                evolved: Some(evolved),
+                ..StoredColumn::new(&column)
+            });
+            present.push(column);
+        }
+        Ok(())
+    }
+
     /// `DROP COLUMN`.
     pub fn drop_column(&mut self, name: &str) -> Result<()> {
         let at = self.column_named(name)?;
         let (columns, shape) = self.alterable()?;
-        columns.remove(at);
+        let column = columns.remove(at);
         let stored = shape.shown.remove(at);
-        shape.stored[stored].dropped = true;
+        let stored = &mut shape.stored[stored];
+        stored.dropped = true;
+        // Records go on carrying it.
+        stored.sent_as.get_or_insert(column.name);
         Ok(())
     }
 
@@ -486,6 +568,73 @@ mod tests {
         assert_eq!(definition.primary_key, ["a"]);
         assert_eq!(names(&t.at_version(1)), ["k", "b"]);
         assert_eq!(names(&t.at_version(9)), ["k", "b", "c"]);
+    }
+
+    #[test]
+    fn what_was_dropped_or_is_filled_from_elsewhere_is_not_new() {
+        let mut t = table();
+        t.rename_column("b", "c", None).unwrap();
+        t.drop_column("c").unwrap();
+        let mut path = column("file");
+        path.metadata_from = Some("file_path".to_owned());
+        t.add_column(path, None).unwrap();
+        assert_eq!(t.with_sent_columns().taken_names(), ["c", "file"]);
+        assert!(table().taken_names().is_empty());
+    }
+
+    #[test]
+    fn columns_that_come_by_themselves_come_in_one_version() {
+        let mut t = table();
+        let evolved = |first_in: &str| Evolved {
+            stream: "t".to_owned(),
+            at_us: 7,
+            pipeline: "v".to_owned(),
+            batch_id: 3,
+            first_in: first_in.to_owned(),
+        };
+        let both = ["x", "y"].map(|name| (column(name), evolved(name)));
+        t.evolve_columns(both.to_vec()).unwrap();
+        assert_eq!((t.version(), names(&t).len()), (1, 4));
+        assert_eq!(t.stored_columns()[3].evolved, Some(evolved("y")));
+        assert!(t.follows(&table()));
+        // Another pipeline found the same at the same time.
+        let mut other = table();
+        let others = both.map(|(column, evolved)| {
+            let pipeline = "w".to_owned();
+            (
+                column,
+                Evolved {
+                    pipeline,
+                    ..evolved
+                },
+            )
+        });
+        other.evolve_columns(others.to_vec()).unwrap();
+        assert!(!other.follows(&t) && !t.follows(&other));
+        let again = t.evolve_columns(vec![(column("x"), evolved("x"))]);
+        assert_eq!(again.unwrap_err().sqlstate(), sqlstate::DUPLICATE_COLUMN);
+        assert_eq!(t.version(), 1);
+        let text = serde_json::to_string(&t).unwrap();
+        assert_eq!(serde_json::from_str::<CatalogObject>(&text).unwrap(), t);
+    }
+
+    #[test]
+    fn an_alter_follows_what_it_was_made_of_and_nothing_else() {
+        let altered = |of: &CatalogObject, name: &str| {
+            let mut altered = of.clone();
+            altered.add_column(column(name), None).unwrap();
+            altered
+        };
+        let t = table();
+        let (x, y) = (altered(&t, "x"), altered(&t, "y"));
+        assert!(t.follows(&t) && x.follows(&t) && altered(&x, "y").follows(&x));
+        assert!(altered(&x, "y").follows(&t));
+        for (one, other) in [(&x, &y), (&y, &x), (&t, &x)] {
+            assert!(!one.follows(other));
+        }
+        let mut dropped = t.clone();
+        dropped.drop_column("b").unwrap();
+        assert!(dropped.follows(&t) && !dropped.follows(&x) && !x.follows(&dropped));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::definition::{CatalogObject, Definition, OptionValue, Options, Pipelin
 use super::function::FunctionDefinition;
 use super::pg_catalog::PUBLIC_SCHEMA;
 use super::schedule::ScheduleDefinition;
-use super::temporary::{TEMPORARY_SCHEMA, TemporaryTables};
+use super::temporary::{TEMPORARY_SCHEMA, TemporaryTables, temporary_name};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
 
@@ -214,11 +214,21 @@ impl CatalogSnapshot {
         self.schedules.get(name)
     }
 
-    /// The pipeline of that name, or that of the view or sink of that name.
+    /// The pipeline of the view or sink of that name, or the one of that name. In this order: a pipeline keeps its
+    /// name where its view is renamed, and who says the name then means the new view of that name.
     pub fn pipeline_named(&self, name: &str) -> Option<&str> {
-        match self.pipelines.get_key_value(name) {
+        let object = self.object(name);
+        let of_object = object.and_then(|object| pipeline_of(&object.definition));
+        let own = || self.pipelines.get_key_value(name);
+        of_object.or_else(|| own().map(|(pipeline, _)| pipeline.as_str()))
+    }
+
+    /// The pipeline that a schedule drills: the one that it holds, or that of the view or sink that it names.
+    pub fn scheduled_pipeline(&self, schedule: &ScheduleDefinition) -> Option<&str> {
+        let target = &schedule.target;
+        match self.pipelines.get_key_value(target) {
             Some((pipeline, _)) => Some(pipeline),
-            None => pipeline_of(&self.object(name)?.definition),
+            None => self.pipeline_named(target),
         }
     }
 
@@ -248,13 +258,17 @@ impl CatalogSnapshot {
     /// The object as it is now; 40001 if it was dropped or replaced by a namesake.
     pub fn require_same(&self, object: &CatalogObject) -> Result<&Arc<CatalogObject>> {
         let found = self.object(&object.name);
-        found.filter(|o| o.oid == object.oid).ok_or_else(|| {
-            Error::new(
-                sqlstate::SERIALIZATION_FAILURE,
-                format!("relation \"{}\" was dropped meanwhile", object.name),
-            )
-            .hint("Run the transaction again.")
-        })
+        let found = found.filter(|o| o.oid == object.oid);
+        // A later statement of a transaction may have renamed it.
+        found
+            .or_else(|| self.object_by_oid(object.oid))
+            .ok_or_else(|| {
+                Error::new(
+                    sqlstate::SERIALIZATION_FAILURE,
+                    format!("relation \"{}\" was dropped meanwhile", object.name),
+                )
+                .hint("Run the transaction again.")
+            })
     }
 
     /// The object of a kind and name, or the error that PostgreSQL gives (42P01, 42809).
@@ -284,13 +298,10 @@ impl CatalogSnapshot {
 
     /// Objects that name `name` directly, by name.
     pub fn dependents(&self, name: &str) -> Vec<&Arc<CatalogObject>> {
-        // What is stored means the permanent namesake.
-        if self.temporary.contains_key(name) {
-            return Vec::new();
-        }
-        self.objects
-            .values()
-            .filter(|o| depends_on(&o.definition).any(|d| d == name))
+        let temporary = self.temporary.get(name).map(|object| object.reference());
+        let reference = temporary.unwrap_or_else(|| name.to_owned());
+        self.objects()
+            .filter(|o| depends_on(&o.definition).any(|d| *d == reference))
             .collect()
     }
 
@@ -300,15 +311,15 @@ impl CatalogSnapshot {
         let mut open = vec![name.to_owned()];
         while let Some(next) = open.pop() {
             for dependent in self.dependents(&next) {
-                if needed.insert(dependent.name.clone()) {
-                    open.push(dependent.name.clone());
+                if needed.insert(dependent.reference()) {
+                    open.push(dependent.reference());
                 }
             }
         }
         let mut order: Vec<_> = self
             .in_dependency_order()
             .into_iter()
-            .filter(|o| needed.contains(&o.name))
+            .filter(|o| needed.contains(&o.reference()))
             .collect();
         order.reverse();
         order
@@ -316,7 +327,7 @@ impl CatalogSnapshot {
 
     /// All objects, each after everything it depends on; ties by identifier.
     pub fn in_dependency_order(&self) -> Vec<Arc<CatalogObject>> {
-        let mut waiting: Vec<_> = self.objects.values().cloned().collect();
+        let mut waiting: Vec<_> = self.objects().cloned().collect();
         waiting.sort_by_key(|o| o.oid);
         let mut placed = BTreeSet::new();
         let mut order = Vec::with_capacity(waiting.len());
@@ -324,9 +335,9 @@ impl CatalogSnapshot {
             let before = order.len();
             waiting.retain(|object| {
                 let is_ready = depends_on(&object.definition)
-                    .all(|d| placed.contains(d) || !self.objects.contains_key(d));
+                    .all(|d| placed.contains(d) || !self.has_reference(d));
                 if is_ready {
-                    placed.insert(object.name.clone());
+                    placed.insert(object.reference());
                     order.push(object.clone());
                 }
                 !is_ready
@@ -334,6 +345,14 @@ impl CatalogSnapshot {
             assert!(order.len() > before, "definitions cannot form a circle");
         }
         order
+    }
+
+    /// There is what a definition names.
+    fn has_reference(&self, reference: &str) -> bool {
+        match temporary_name(reference) {
+            Some(name) => self.temporary.contains_key(name),
+            None => self.objects.contains_key(reference),
+        }
     }
 
     /// Objects whose options name a secret.

@@ -1,8 +1,9 @@
-//! Temporary tables: definitions of one session, over those that all sessions see.
+//! Temporary tables and views: definitions of one session, over those that all sessions see.
 //!
 //! They are in no file and in no snapshot but those of their session, whose names they come before.
 //! Their identifiers are a range of their own, so that whoever meets one knows what it is; their rows
-//! are the session's too (`session/temporary.rs`), never the log's. Absent: temporary views.
+//! are the session's too (`session/temporary.rs`), never the log's. A view names what it reads of them with their
+//! schema (`pg_temp.t`), so that it never means a namesake.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,7 +29,15 @@ pub fn is_temporary_schema(name: &str) -> bool {
 /// its own by an offset, and stay apart from those of all others.
 const OIDS: Range<u32> = 1 << 28..1 << 29;
 
-/// Definitions of temporary tables, by name.
+/// The name of a temporary table that a definition refers to; `None`: it is none.
+pub fn temporary_name(reference: &str) -> Option<&str> {
+    match reference.split_once('.')? {
+        (TEMPORARY_SCHEMA, name) => Some(name),
+        _ => None,
+    }
+}
+
+/// Definitions of temporary tables and views, by name.
 pub type TemporaryTables = BTreeMap<String, Arc<CatalogObject>>;
 
 /// What becomes of a temporary table's rows at the end of each transaction.
@@ -60,6 +69,14 @@ impl CatalogObject {
     /// It is a temporary table.
     pub fn is_temporary(&self) -> bool {
         is_temporary(self.oid)
+    }
+
+    /// What definitions name it by.
+    pub fn reference(&self) -> String {
+        match self.is_temporary() {
+            true => format!("{TEMPORARY_SCHEMA}.{}", self.name),
+            false => self.name.clone(),
+        }
     }
 
     /// Of a temporary table: what `ON COMMIT` was said.

@@ -142,6 +142,7 @@ mod tests {
 
     use super::*;
     use crate::connectors::DeadLetter;
+    use crate::connectors::evolution::UnknownFields;
     use crate::dataflow::change::ChangeBatch;
 
     fn chunk(letters: usize) -> SourceChunk {
@@ -153,6 +154,7 @@ mod tests {
         SourceChunk {
             changes: ChangeBatch::inserts(RecordBatch::new_empty(Arc::new(Schema::empty()))),
             dead_letters: vec![letter; letters],
+            unknown: UnknownFields::default(),
             bytes: 4,
         }
     }

@@ -156,6 +156,7 @@ mod tests {
         SourceChunk {
             changes: ChangeBatch::inserts(rows),
             dead_letters: vec![],
+            unknown: crate::connectors::evolution::UnknownFields::default(),
             bytes: value as u64,
         }
     }

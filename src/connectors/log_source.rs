@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use futures::stream::{self, BoxStream, StreamExt};
 
 use super::chunks::{self, CHUNK_ROWS, ChunkSender, Stop};
+use super::evolution::UnknownFields;
 use super::{Backlog, ReadLimits, Source, SourceChunk, SourceOffset, SourceRange};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
@@ -234,6 +235,7 @@ fn send(out: &ChunkSender, changes: ChangeBatch) -> Result<(), Stop> {
     Ok(out.send(SourceChunk {
         changes,
         dead_letters: vec![],
+        unknown: UnknownFields::default(),
         bytes,
     })?)
 }

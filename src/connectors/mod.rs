@@ -9,6 +9,7 @@
 mod bad_rows;
 pub mod changelog;
 pub mod chunks;
+pub mod evolution;
 pub mod files;
 pub mod formats;
 pub mod generator;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result};
 
+use self::evolution::UnknownFields;
 use self::open::unknown_metadata;
 pub use self::open::{ConnectorEnvironment, SinkInput, open_sink, open_source};
 pub use self::socket::SocketReceiver;
@@ -122,6 +124,25 @@ pub struct DataGap {
     pub accepted_by: &'static str,
 }
 
+/// A file that a source knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownFile {
+    /// Its path or key.
+    pub path: String,
+    /// The batch that took it; `None`: it waits.
+    pub batch_id: Option<u64>,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Microseconds since the epoch.
+    pub modified_at_us: i64,
+    /// Rows that it gave, as far as it was read since the start.
+    pub rows: Option<u64>,
+    /// Records of it that could not be decoded, likewise.
+    pub dead_letters: Option<u64>,
+    /// Why it cannot be read.
+    pub error: Option<String>,
+}
+
 /// A piece of a range. Many pieces make a range; their order is the same at every read.
 #[derive(Debug, Clone)]
 pub struct SourceChunk {
@@ -129,6 +150,8 @@ pub struct SourceChunk {
     pub changes: ChangeBatch,
     /// Records that could not be decoded.
     pub dead_letters: Vec<DeadLetter>,
+    /// What no column takes of the rows.
+    pub unknown: UnknownFields,
     /// Bytes read for it, before decoding.
     pub bytes: u64,
 }
@@ -273,6 +296,11 @@ pub trait Source: Send + Sync {
     /// files that changed after they were read; each is given once.
     fn take_notices(&self) -> Vec<Notice> {
         self.inner().map_or_else(Vec::new, Source::take_notices)
+    }
+
+    /// The files that it knows of, from memory; none where it reads no files, or has not looked yet.
+    fn known_files(&self) -> Vec<KnownFile> {
+        self.inner().map_or_else(Vec::new, Source::known_files)
     }
 
     /// Resolves when something new may be there; the engine also polls. Cancel-safe.

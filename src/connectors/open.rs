@@ -143,11 +143,6 @@ pub fn open_source(
             ));
         }
     };
-    if let Some(schema_evolution) = settings.text("schema_evolution")?
-        && schema_evolution != "none"
-    {
-        settings.refuse_unsupported(&["schema_evolution"])?;
-    }
     // The records of a stream in the log are rows of it: what goes through again is one more of them.
     let source = match environment
         .letters

@@ -26,7 +26,9 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::chunks::{self, CHUNK_ROWS, ChunkSender, Stop};
+use super::evolution::{RESCUED_METADATA, UnknownFields};
 use super::formats::letter::LetterDecoder;
+use super::formats::watch::Watch;
 use super::formats::{FormatOptions, Layout, dead_letter};
 use super::{
     Backlog, DeadLetter, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset, SourceRange,
@@ -225,24 +227,34 @@ pub struct LetterFormat {
 }
 
 impl LetterFormat {
-    /// Decodes letters; what cannot be is a dead letter again.
+    /// Decodes letters; what cannot be is a dead letter again. With what no column takes of the rows.
     pub fn decode(
         &self,
         letters: &[ReplayedLetter],
         projection: &[usize],
-    ) -> Result<(RecordBatch, Vec<DeadLetter>)> {
+    ) -> Result<(RecordBatch, Vec<DeadLetter>, UnknownFields)> {
         let layout = Layout::new(&self.schema, &self.metadata, projection);
         let mut decoder = LetterDecoder::new(&self.format, &layout)?;
         let mut refused = Vec::new();
         for letter in letters {
-            if let Err(reason) = decoder.push(&letter.raw) {
-                refused.push(dead_letter(letter.origin.clone(), &letter.raw, reason));
+            match (decoder.push(&letter.raw), decoder.watch()) {
+                (Err(reason), _) => {
+                    refused.push(dead_letter(letter.origin.clone(), &letter.raw, reason));
+                }
+                (Ok(()), Some(watch)) if watch.wants_origin() => watch.place(&letter.origin),
+                (Ok(()), _) => {}
             }
         }
         let rows = decoder.rows();
         let arrays = decoder.finish();
-        let rows = layout.assemble(&arrays, rows, |_| Ok(new_null_array(&DataType::Null, rows)))?;
-        Ok((rows, refused))
+        let watch = decoder.watch();
+        let unknown = watch.map(Watch::take_unknown).unwrap_or_default();
+        let rescued = decoder.watch().map(Watch::finish);
+        let rows = layout.assemble(&arrays, rows, |name| match &rescued {
+            Some(rescued) if name == RESCUED_METADATA => Ok(rescued.clone()),
+            _ => Ok(new_null_array(&DataType::Null, rows)),
+        })?;
+        Ok((rows, refused, unknown))
     }
 }
 
@@ -447,10 +459,11 @@ fn send_letters(
     let mut all = letters.between(from, to).peekable();
     while all.peek().is_some() {
         let some: Vec<ReplayedLetter> = all.by_ref().take(CHUNK_ROWS).collect::<Result<_>>()?;
-        let (rows, dead_letters) = format.decode(&some, projection)?;
+        let (rows, dead_letters, unknown) = format.decode(&some, projection)?;
         out.send(SourceChunk {
             changes: ChangeBatch::inserts(rows),
             dead_letters,
+            unknown,
             bytes: some.iter().map(|letter| letter.raw.len() as u64).sum(),
         })?;
     }

@@ -61,6 +61,8 @@ pub struct SocketStatus {
     pub rows: u64,
     /// Lines that could not be decoded since then.
     pub dead_letters: u64,
+    /// Lines since then with fields that no column takes.
+    pub unknown_field_rows: u64,
     /// The last of these lines.
     pub last_dead_letters: Vec<DeadLetter>,
     /// When a row was last committed, microseconds since the epoch.
@@ -325,6 +327,7 @@ impl Receiver {
             Ok(taken) => taken,
             Err(e) => return Some(Ended::Failed(e.primary().to_owned())),
         };
+        let unknown_field_rows = lines.take_unknown_field_rows();
         let count = rows.as_ref().map_or(0, RecordBatch::num_rows) as u64;
         if let Some(rows) = rows {
             let changes = match self.writer.stored(&ChangeBatch::inserts(rows)) {
@@ -349,6 +352,7 @@ impl Receiver {
         self.tell_letters(&letters);
         let mut status = self.status.lock();
         status.rows += count;
+        status.unknown_field_rows += unknown_field_rows;
         if count > 0 {
             status.last_error = None;
             status.last_row_at_us = Some(self.environment.clock.now_us());
@@ -533,6 +537,14 @@ impl Lines {
             let origin = format!("{} line {}", self.origin, self.line);
             self.letters.push(dead_letter(origin, line, reason));
         }
+    }
+
+    /// Lines since this was last asked with fields that no column takes.
+    fn take_unknown_field_rows(&mut self) -> u64 {
+        self.decoder.watch().map_or(0, |watch| {
+            watch.finish();
+            watch.take_unknown().rows
+        })
     }
 
     fn take(&mut self, layout: &Layout) -> Result<(Option<RecordBatch>, Vec<DeadLetter>)> {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::DatabaseOptions;
 use super::lock::DirectoryLock;
-use super::seams::{CatalogDefinitions, SessionBinder};
+use super::seams::{CatalogDefinitions, SessionBinder, tell_untold_columns};
 use crate::catalog::Catalog;
 use crate::catalog::access::Subject;
 use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
@@ -106,6 +106,7 @@ impl DatabaseParts {
             schedules: Mutex::new(None),
         });
         parts.archive_leftovers(dir);
+        tell_untold_columns(&parts.catalog, &parts.history);
         let engine = start_engine(&parts, dir, budget, options).await?;
         parts
             .engine
@@ -164,6 +165,14 @@ impl DatabaseParts {
                     parts.map(|p| p.engine().status()).unwrap_or_default()
                 })
             },
+            files: {
+                let parts = Arc::downgrade(self);
+                Arc::new(move |stream| {
+                    let parts = parts.upgrade();
+                    let files = parts.map(|p| p.engine().known_files(stream));
+                    files.unwrap_or_default()
+                })
+            },
         }
     }
 
@@ -173,7 +182,7 @@ impl DatabaseParts {
         if let Definition::Table(_) = object.definition {
             self.tables.drop_table(object.oid);
         }
-        self.history.forget(&object.name)
+        self.history.forget(object.kept_name())
     }
 
     /// Old history goes now and then, first some time after the start.
@@ -234,10 +243,10 @@ impl std::fmt::Debug for DatabaseParts {
     }
 }
 
-/// How long a view's metrics are kept: its pipeline's option, or the default.
+/// How long the metrics that lie under a view's kept name stay: its pipeline's option, or the default.
 fn metrics_retention_us(definitions: &CatalogSnapshot, view: &str) -> i64 {
     let asked = definitions
-        .object(view)
+        .by_kept_name(view)
         .and_then(|object| pipeline_of(&object.definition))
         .and_then(|name| definitions.pipeline(name))
         .and_then(|pipeline| {
@@ -314,11 +323,45 @@ async fn start_engine(
         clock: parts.clock.clone(),
         budget,
         log: parts.log.clone(),
-        definitions: Arc::new(CatalogDefinitions::new(parts.catalog.clone())),
+        definitions: Arc::new(CatalogDefinitions::new(
+            parts.catalog.clone(),
+            parts.history.clone(),
+        )),
         binder: Arc::new(SessionBinder::new(parts)),
         history: parts.history.clone(),
         paths: parts.paths.clone(),
         run_pipelines: options.start_pipelines,
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Database;
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn metrics_of_a_renamed_view_are_kept_as_long_as_its_pipeline_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(dir.path(), DatabaseOptions::default())
+            .await
+            .unwrap();
+        database
+            .execute(
+                "CREATE STREAM s (k BIGINT);
+                 CREATE MATERIALIZED VIEW v WITH (metrics_retention = '1 hour') AS SELECT k FROM s;
+                 ALTER MATERIALIZED VIEW v RENAME TO w;
+                 CREATE MATERIALIZED VIEW v WITH (metrics_retention = '2 hours') AS SELECT k FROM s",
+            )
+            .await
+            .unwrap();
+        let definitions = database.parts.catalog.snapshot();
+        let kept = |view: &str| {
+            let name = definitions.object(view).unwrap().kept_name();
+            metrics_retention_us(&definitions, name) / 3_600_000_000
+        };
+        assert_eq!((kept("w"), kept("v")), (1, 2));
+        drop(definitions);
+        database.close().await.unwrap();
+    }
 }

@@ -85,7 +85,7 @@ async fn drill(
         tracing::error!(schedule = %name, %error, "could not remember that a drill ran");
         return;
     }
-    let pipeline = definitions.pipeline_named(&schedule.target);
+    let pipeline = definitions.scheduled_pipeline(schedule);
     let pipeline = pipeline.unwrap_or(&schedule.target).to_owned();
     match drills_of(parts, &pipeline, schedule, name).await {
         Ok(drills) => tracing::info!(schedule = %name, pipeline, drills, "recovery drills ran"),

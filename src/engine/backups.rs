@@ -105,7 +105,7 @@ impl Engine {
         let folder = parts
             .data_dir
             .join(FOLDER)
-            .join(super::opening::file_name(pipeline));
+            .join(super::file_names::file_name(pipeline));
         folder.join(label).to_string_lossy().into_owned()
     }
 }

@@ -43,6 +43,8 @@ pub(super) enum BatchOutcome {
     Idle,
     /// A planned batch failed on a row and is planned anew: look again at once.
     Unplanned,
+    /// A stream has gained columns for what its records hold: the planned batch runs again at once.
+    Evolved,
 }
 
 impl Pipeline {
@@ -120,7 +122,13 @@ impl Pipeline {
         }
         let (result, mut intake, is_partial) = match computed {
             Ok(computed) => computed,
-            Err(e) => return self.unplan(&entry, e, replayed),
+            Err(e) => {
+                let opened = self.opened.as_mut().expect("a running pipeline is open");
+                return match opened.new_fields.take() {
+                    Some(found) => self.evolve(&entry, found).await,
+                    None => self.unplan(&entry, e, replayed),
+                };
+            }
         };
         watch.lap(|p| &mut p.wal_commit);
         crash_point("after_offsets");
@@ -135,7 +143,9 @@ impl Pipeline {
         crash_point("after_sinks");
         // Whatever comes now, the batch runs again as it is: what is told of it stays true.
         self.tell_rows(&entry, &result, &intake);
-        intake.dead_letters += self.receivers_letters();
+        let of_receivers = self.receivers_counts();
+        intake.dead_letters += of_receivers.dead_letters;
+        intake.unknown_field_rows += of_receivers.unknown_field_rows;
         self.beat(Doing::Committing);
         self.start_commit(entry, result, &intake, watch, replayed, is_partial)?;
         Ok(BatchOutcome::Committed)
@@ -256,8 +266,9 @@ impl Pipeline {
         });
         dataflow.set_view_watermarks(&entry.view_watermarks);
         let sinks = &self.sinks;
+        let now_us = self.parts.clock.now_us();
         self.shared
-            .begin_batch(entry.batch_id, &mut dataflow, |view| {
+            .begin_batch(entry.batch_id, now_us, &mut dataflow, |view| {
                 sinks.iter().any(|sink| sink.view == view)
             });
         let context = BatchContext {
@@ -287,6 +298,7 @@ impl Pipeline {
             sender, mut intake, ..
         } = feeding;
         self.beat(Doing::Computing);
+        let new_fields = intake.new_fields.take();
         // Dropping the sender without the end mark makes the worker give the batch up.
         if let Ok(is_partial) = read {
             let end = if is_partial {
@@ -304,6 +316,7 @@ impl Pipeline {
             .map_err(|e| Error::internal(format!("the batch's thread ended: {e}")))?;
         let opened = self.opened.as_mut().expect("a running pipeline is open");
         opened.dataflow = Some(Mutex::new(dataflow));
+        opened.new_fields = new_fields;
         watch.lap(|p| &mut p.add_batch);
         // The worker's own error explains a failed send; a reading error explains the rest.
         match (read, result) {
@@ -394,6 +407,8 @@ impl Pipeline {
                 .map(|counts| counts.failed)
                 .sum(),
             dead_letter_rows: intake.dead_letters,
+            unknown_field_rows: intake.unknown_field_rows,
+            rescued_rows: intake.rescued_rows,
             state_disk_bytes: opened.state.stats().disk_bytes,
             checkpoint_bytes: 0,
             watermark: entry.watermark,

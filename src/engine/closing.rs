@@ -112,7 +112,7 @@ impl Pipeline {
             .parts
             .data_dir
             .join("pipelines")
-            .join(super::opening::file_name(&self.shared.name));
+            .join(super::file_names::file_name(&self.shared.name));
         StateStore::destroy(&dir)
     }
 

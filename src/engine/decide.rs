@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::connectors::ReadLimits;
+use crate::connectors::evolution::SchemaEvolution;
 use crate::dataflow::row_errors::OnRowError;
 use crate::error::{Error, ErrorKind, sqlstate};
 use crate::sql::names::quote_identifier;
@@ -173,6 +174,16 @@ pub fn may_plan_anew(
     planned_batches: usize,
 ) -> bool {
     error.is_of_value() && Some(batch_id) > newest_commit && planned_batches <= 1
+}
+
+/// Whether new fields of a batch's records stop it until their stream has columns for them. A batch that
+/// committed once is run again as it was, whatever was asked for since.
+pub fn stops_for_fields(
+    evolution: SchemaEvolution,
+    batch_id: u64,
+    newest_commit: Option<u64>,
+) -> bool {
+    evolution.wants_fields() && Some(batch_id) > newest_commit
 }
 
 /// Whether a view's policy for failing rows may become another over the state that it has. Under

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 
+use super::decide;
+use super::evolving::FoundFields;
 use super::filling::{FillStep, Filling};
 use super::intake::{IntakeCounts, SourceSlot};
 use super::metrics::Stopwatch;
@@ -18,6 +20,7 @@ use super::parts::EngineParts;
 use super::receivers::Receivers;
 use super::shared::{Doing, PipelineShared};
 use crate::checkpoint::OffsetEntry;
+use crate::connectors::evolution::UnknownFields;
 use crate::connectors::{SourceOffset, SourceRange};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::graph::{BatchResult, Dataflow};
@@ -50,6 +53,11 @@ pub(super) struct Intake {
     pub per_relation: BTreeMap<String, IntakeCounts>,
     pub fill_rows: BTreeMap<String, u64>,
     pub dead_letters: u64,
+    /// Rows with fields that no column takes, and rows of which something was rescued.
+    pub unknown_field_rows: u64,
+    pub rescued_rows: u64,
+    /// Fields that their stream must have columns for before the batch can commit.
+    pub new_fields: Option<FoundFields>,
     pub bytes: u64,
 }
 
@@ -75,11 +83,7 @@ pub(super) fn work(
         next_watermark: None,
         ..context.clone()
     };
-    let mut outcome = Err(Error::with_kind(
-        ErrorKind::Cancelled,
-        crate::error::sqlstate::QUERY_CANCELED,
-        "the batch was given up",
-    ));
+    let mut outcome = Err(given_up());
     while let Some(feed) = feeds.blocking_recv() {
         let step = match feed {
             Feed::Push(relation, change) => dataflow.push(&relation, change, context),
@@ -166,10 +170,12 @@ impl Feeding<'_> {
             .read_range(entry.batch_id, range, slot.read_columns())
             .await?;
         let mut first = true;
+        let mut unknown = UnknownFields::default();
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk?;
             self.took(chunk.changes.num_rows());
             self.intake.bytes += chunk.bytes;
+            unknown.merge(chunk.unknown);
             if std::mem::take(&mut first) {
                 watch.lap(|p| &mut p.get_batch);
             }
@@ -192,7 +198,26 @@ impl Feeding<'_> {
         if first {
             watch.lap(|p| &mut p.get_batch);
         }
+        self.intake.unknown_field_rows += unknown.rows;
+        self.intake.rescued_rows += unknown.rescued_rows;
+        if unknown.fields.is_empty() {
+            return Ok(());
+        }
+        let known = self.opened.newest_commit.max(self.known_batch());
+        if decide::stops_for_fields(slot.evolution, entry.batch_id, known) {
+            self.intake.new_fields = Some(FoundFields {
+                relation: slot.relation.clone(),
+                fields: unknown.fields,
+            });
+            return Err(given_up());
+        }
         Ok(())
+    }
+
+    /// The newest batch that the catalog knows to be committed.
+    fn known_batch(&self) -> Option<u64> {
+        let shared = self.shared;
+        self.parts.history.known_batch(&shared.name, shared.id)
     }
 
     /// Feeds views without state; true: more is left than `rows_max`.
@@ -222,15 +247,17 @@ impl Feeding<'_> {
     }
 
     async fn send(&self, feed: Feed) -> Result<()> {
-        self.sender.send(feed).await.map_err(|_| {
-            // The worker closed its end: its own error says why.
-            Error::with_kind(
-                ErrorKind::Cancelled,
-                crate::error::sqlstate::QUERY_CANCELED,
-                "the batch was given up",
-            )
-        })
+        // The worker closed its end: its own error says why.
+        self.sender.send(feed).await.map_err(|_| given_up())
     }
+}
+
+fn given_up() -> Error {
+    Error::with_kind(
+        ErrorKind::Cancelled,
+        crate::error::sqlstate::QUERY_CANCELED,
+        "the batch was given up",
+    )
 }
 
 impl Opened {

@@ -20,10 +20,12 @@ use datafusion::physical_expr::utils::collect_columns;
 
 use super::decide::moves_watermark;
 use crate::catalog::definition::{ExpectationDefinition, OnViolation, WatermarkDefinition};
+use crate::connectors::evolution::SchemaEvolution;
 use crate::connectors::{Backlog, ReadLimits, SourceOffset, SourceRef};
 use crate::dataflow::change::ChangeBatch;
 use crate::dataflow::rows::all_nullable;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
 
 /// An expectation compiled over the relation's schema.
 pub(super) struct Expectation {
@@ -43,6 +45,8 @@ pub(super) struct SourceSlot {
     /// the columns that a view reads.
     pub decodes_text: bool,
     pub watermark: Option<WatermarkDefinition>,
+    /// What fields without a column do.
+    pub evolution: SchemaEvolution,
     pub limits: ReadLimits,
     pub initial: SourceOffset,
     pub position: SourceOffset,
@@ -150,6 +154,7 @@ impl SourceSlot {
             reads_log,
             decodes_text,
             watermark,
+            evolution: SchemaEvolution::None,
             limits,
             initial,
             position,
@@ -166,6 +171,18 @@ impl SourceSlot {
             read: Vec::new(),
             feed: Vec::new(),
         }
+    }
+
+    /// Goes on where the slot of the same relation stood, with another source.
+    pub fn in_place_of(mut self, other: &Self) -> Self {
+        self.initial.clone_from(&other.initial);
+        self.position.clone_from(&other.position);
+        self.latest.clone_from(&other.latest);
+        self.backlog = other.backlog;
+        self.last_data_at_us = other.last_data_at_us;
+        self.last_rows = other.last_rows;
+        self.rows_per_second = other.rows_per_second;
+        self
     }
 
     /// Index of the event-time column in the relation's schema.
@@ -315,7 +332,8 @@ impl SourceSlot {
                     )
                     .hint(format!(
                         "Mend the rows at the source, or ALTER STREAM {} DROP CONSTRAINT {}.",
-                        self.relation, expectation.name
+                        quote_identifier(&self.relation),
+                        quote_identifier(&expectation.name)
                     )));
                 }
             }

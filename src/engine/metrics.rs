@@ -88,6 +88,10 @@ pub(super) struct BatchFigures {
     pub since_last_start: Option<Duration>,
     pub expectation_failed_rows: u64,
     pub dead_letter_rows: u64,
+    /// Rows with fields that no column takes.
+    pub unknown_field_rows: u64,
+    /// Rows of which something went into `_rescued_data`.
+    pub rescued_rows: u64,
     pub state_disk_bytes: u64,
     pub checkpoint_bytes: u64,
     pub watermark: Option<i64>,
@@ -166,6 +170,8 @@ pub(super) fn metrics_rows(
                 "replayed": batch.replayed,
                 "error_code": view.error.as_ref().map(Error::sqlstate),
                 "error": view.error.as_ref().map(Error::primary),
+                "num_rows_unknown_fields": batch.unknown_field_rows,
+                "num_rows_rescued": batch.rescued_rows,
             })
         })
         .collect()

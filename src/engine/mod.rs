@@ -8,6 +8,7 @@
 mod backups;
 mod batch;
 mod board;
+mod changes;
 mod closing;
 mod committing;
 mod compute;
@@ -15,10 +16,14 @@ mod controlling;
 pub mod decide;
 mod diagnosing;
 pub mod drilling;
+mod evolving;
 mod feeding;
+mod file_names;
 mod filling;
 mod intake;
 mod interrupt;
+mod kept_rows;
+mod known_files;
 pub mod lateness;
 mod merging;
 mod metrics;
@@ -57,17 +62,21 @@ use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
+use crate::catalog::renaming::KeptName;
 use crate::connectors::replayed::letters_relation;
 use crate::connectors::{SocketReceiver, SourceRange};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::ObjectKind;
+use status::in_shown_names;
+pub use status::naming_members;
 
 pub use crate::checkpoint::recovery::Backup;
 use crate::dataflow::plan::ViewPlan;
 pub use backups::Usable;
 pub use diagnosing::CheckpointDiagnosis;
-pub(crate) use opening::file_name;
+pub(crate) use file_names::file_name;
+pub(crate) use kept_rows::WholeRows;
 use parts::{Definitions, EngineParts};
 use pipeline::Pipeline;
 pub use planning::row_policy;
@@ -165,6 +174,7 @@ impl Engine {
             name.to_owned(),
             definition.id,
             commands,
+            &self.inner.parts.budget,
         ));
         let mut pipeline = Pipeline::new(
             self.inner.parts.clone(),
@@ -206,6 +216,7 @@ impl Engine {
         plan: &LogicalPlan,
     ) -> Result<()> {
         let planned = self.planned(object, plan, None).await?;
+        let object = &self.kept(object);
         let (name, definition) = pipeline;
         match self.pipeline(name) {
             Some(shared) => {
@@ -237,6 +248,7 @@ impl Engine {
         plan: &LogicalPlan,
     ) -> Result<()> {
         let planned = self.planned(object, plan, None).await?;
+        let object = &self.kept(object);
         let shared = self
             .pipeline(pipeline)
             .ok_or_else(|| unknown(&object.name))?;
@@ -276,12 +288,26 @@ impl Engine {
             parts.definitions = definitions;
         }
         know_views(&self.inner.parts, &self.inner.registry).await;
-        plan_object(&parts, &self.inner.registry, object, plan)
+        let object = parts.definitions.kept(object);
+        plan_object(&parts, &self.inner.registry, &object, plan)
+    }
+
+    /// An object of a session as it is kept.
+    fn kept(&self, object: &CatalogObject) -> CatalogObject {
+        self.inner.parts.definitions.kept(object)
+    }
+
+    /// An error in the names that users know.
+    fn shown(&self, error: Error) -> Error {
+        let definitions = &self.inner.parts.definitions;
+        let (names, members) = (definitions.shown_names(), definitions.hidden_pipelines());
+        error.with_texts(|text| naming_members(&in_shown_names(text, &names), &members))
     }
 
     /// A relation's columns, watermark or expectations were altered: a receiver starts over with
     /// them, and so do the pipelines that read it, at a batch border.
     pub async fn alter_relation(&self, object: &CatalogObject) -> Result<()> {
+        let object = &self.kept(object);
         if self.inner.receivers.contains(&object.name) {
             self.inner.receivers.stop(&object.name).await;
             self.create_stream(object).await?;
@@ -339,6 +365,7 @@ impl Engine {
         object: &CatalogObject,
         pipeline: (&str, &PipelineDefinition),
     ) -> Result<()> {
+        let object = &self.kept(object);
         let Definition::Sink(sink) = &object.definition else {
             return Err(Error::internal(format!("\"{}\" is no sink", object.name)));
         };
@@ -365,7 +392,8 @@ impl Engine {
         };
         if stream.connector.as_deref() == Some("socket") && self.inner.parts.run_pipelines {
             let environment = self.inner.parts.connector_environment(None, 0);
-            let receiver = SocketReceiver::start(object, &environment)?;
+            let object = self.kept(object);
+            let receiver = SocketReceiver::start(&object, &environment)?;
             self.inner.receivers.insert(&object.name, receiver);
         }
         Ok(())
@@ -373,6 +401,7 @@ impl Engine {
 
     /// Stops and forgets an object (no dependents left); its checkpoint moves to the archive.
     pub async fn drop_object(&self, object: &CatalogObject) -> Result<()> {
+        let object = &self.kept(object);
         match &object.definition {
             Definition::Stream(_) | Definition::Table(_) => {
                 self.inner.receivers.stop(&object.name).await;
@@ -433,9 +462,10 @@ impl Engine {
     pub async fn alter_options(
         &self,
         kind: ObjectKind,
-        name: &str,
+        name: &KeptName,
         options: &Options,
     ) -> Result<()> {
+        let name = name.as_str();
         match kind {
             ObjectKind::Pipeline => {
                 let shared = self.pipeline_by(kind, name)?;
@@ -569,6 +599,11 @@ impl Engine {
             all.state_operators.extend(board.state_operators);
             all.checkpoints.push(board.checkpoint);
         }
+        let names = self.inner.parts.definitions.shown_names();
+        if !names.is_empty() {
+            all.show_names(&names);
+            all.name_members(&self.inner.parts.definitions.hidden_pipelines());
+        }
         all
     }
 
@@ -596,13 +631,17 @@ impl Engine {
     /// lags too far or the view is dropped.
     pub async fn subscribe(
         &self,
-        name: &str,
+        name: &KeptName,
         snapshot: bool,
         progress: bool,
         after_batch: Option<u64>,
     ) -> Result<Subscription> {
-        let shared = self.inner.directory.pipeline_of(name)?;
-        subscribe::subscribe(&shared, name, snapshot, progress, after_batch).await
+        let name = name.as_str();
+        let subscribed = async {
+            let shared = self.inner.directory.pipeline_of(name)?;
+            subscribe::subscribe(&shared, name, snapshot, progress, after_batch).await
+        };
+        subscribed.await.map_err(|error| self.shown(error))
     }
 
     /// Changes of a stream or table, as its source gives them. What lies in the durable log is

@@ -11,12 +11,14 @@ use parking_lot::Mutex;
 
 use super::committing::Unpersisted;
 use super::decide::{ViewState, view_state};
+use super::evolving::FoundFields;
+use super::file_names::file_name;
 use super::filling::Filling;
 use super::intake::{SourceSlot, compile_expectations};
 use super::pace::Pace;
 use super::parts::EngineParts;
 use super::pipeline::{Pipeline, ViewEntry};
-use super::planning::{plan_object, sink_query, state_name, unknown};
+use super::planning::{changed_query, plan_object, sink_query, state_name, unknown};
 use super::settings::{PipelineSettings, read_limits, text};
 use super::shared::ViewReader;
 use crate::catalog::definition::{CatalogObject, Definition};
@@ -26,10 +28,11 @@ use crate::checkpoint::{
     Checkpoint, CheckpointLocation, CommitEntry, Expectation, Identity, OffsetEntry, Resume,
     ResumePoint,
 };
+use crate::connectors::evolution::{SchemaEvolution, keeps_rescued};
 use crate::connectors::{self, SourceOffset, SourceRef};
 use crate::dataflow::graph::Dataflow;
 use crate::dataflow::plan::ViewPlan;
-use crate::error::{Error, Result, sqlstate};
+use crate::error::{Error, Result};
 use crate::state::{StateStore, StateStoreOptions};
 
 /// Bytes of state in memory after which it goes to disk even under budget: they are read back from
@@ -86,6 +89,10 @@ pub(super) struct Opened {
     pub unpersisted: Unpersisted,
     /// How much a batch takes at most, so that it ends in time.
     pub pace: Pace,
+    /// What the last try to run a batch found: see [`Pipeline::evolve`].
+    pub new_fields: Option<FoundFields>,
+    /// What the batch of this number was given columns for.
+    pub evolved: Option<(u64, FoundFields)>,
     /// The last batch failed on a row: the next one takes all that came meanwhile, since the
     /// change that mends the row may be among it.
     pub failed_on_row: bool,
@@ -256,6 +263,8 @@ impl Pipeline {
             may_close_at_same_watermark: true,
             commit_started: false,
             failed_on_row: false,
+            new_fields: None,
+            evolved: None,
             pace: Pace::default(),
             unpersisted: Unpersisted::default(),
         });
@@ -293,7 +302,10 @@ impl Pipeline {
             Definition::Index(index) => sink_query(&index.view),
             _ => return Err(Error::internal(format!("\"{}\" is no view", object.name))),
         };
-        let kept = object.kept_names();
+        // What its names mean changes while it runs, where relations are renamed.
+        let defined = self.parts.definitions.object(&object.name);
+        let defined = defined.filter(|defined| defined.oid == object.oid);
+        let kept = defined.as_ref().unwrap_or(object).kept_names();
         let bound = self.parts.binder.bind(&query, &kept).await?;
         plan_object(&self.parts, &self.registry, object, &bound)
     }
@@ -458,10 +470,17 @@ impl Pipeline {
             .slots
             .retain(|slot| inputs.iter().any(|i| i.relation == slot.relation));
         for input in &inputs {
-            if self.parts.definitions.object(&input.relation).is_none() {
+            let Some(object) = self.parts.definitions.object(&input.relation) else {
                 continue;
-            }
-            if !opened.slots.iter().any(|s| s.relation == input.relation) {
+            };
+            let place = opened
+                .slots
+                .iter()
+                .position(|s| s.relation == input.relation);
+            // Another pipeline may have given the stream columns since this one opened it.
+            let stored = object.stored_columns().len();
+            let is_narrow = |at: usize| opened.slots[at].schema.fields().len() < stored;
+            if place.is_none_or(is_narrow) {
                 let slot = open_slot(
                     &self.parts,
                     &opened.checkpoint,
@@ -471,7 +490,10 @@ impl Pipeline {
                     retain_batches,
                 )
                 .await?;
-                opened.slots.push(slot);
+                match place {
+                    Some(at) => opened.slots[at] = slot.in_place_of(&opened.slots[at]),
+                    None => opened.slots.push(slot),
+                }
             }
             if let Some(slot) = opened
                 .slots
@@ -482,6 +504,7 @@ impl Pipeline {
             }
         }
         opened.slots.sort_by(|a, b| a.relation.cmp(&b.relation));
+        self.tell_open_sources();
         Ok(())
     }
 
@@ -548,7 +571,7 @@ fn keep_lease(checkpoint: &Arc<Checkpoint>) {
 }
 
 /// Opens a source at the position of the last commit, or of the batch to replay, or at its start.
-async fn open_slot(
+pub(super) async fn open_slot(
     parts: &EngineParts,
     checkpoint: &Arc<Checkpoint>,
     pending: Option<&OffsetEntry>,
@@ -615,6 +638,7 @@ async fn open_slot(
         initial,
         position,
     );
+    slot.evolution = SchemaEvolution::of(&options);
     slot.idle_timeout_us = in_us("idle_timeout")?;
     slot.max_future_skew_us = in_us("max_future_skew")?;
     Ok(slot)
@@ -641,14 +665,16 @@ pub(super) fn open_relation(
     Ok((source, reads_log))
 }
 
-/// The relation's records are text that must be decoded to know whether they are rows.
+/// The relation's records must be decoded whole to know whether they are rows, and which.
 pub(super) fn decodes_text(object: &CatalogObject) -> bool {
     let Definition::Stream(stream) = &object.definition else {
         return false;
     };
     let has_payload = matches!(stream.connector.as_deref(), Some("files" | "kafka"));
     let is_columnar = text(&stream.options, "format") == Some("parquet");
-    has_payload && !is_columnar
+    // What does not fit goes into the column of what is rescued, whoever reads that.
+    let rescues = stream.columns.iter().any(keeps_rescued);
+    has_payload && (!is_columnar || rescues)
 }
 
 /// Where the checkpoint of a pipeline with these settings lies.
@@ -661,40 +687,4 @@ pub(super) fn location_of(
         let dir = parts.data_dir.join("checkpoints").join(file_name(pipeline));
         dir.to_string_lossy().into_owned()
     })
-}
-
-/// A name as a folder's name: letters, digits, `_` and `-` stay, every other byte is `%XX`.
-pub(crate) fn file_name(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-fn changed_query(view: &str) -> Error {
-    Error::new(
-        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
-        format!("the state of materialized view \"{view}\" was made by another query"),
-    )
-    .detail("The checkpoint's fingerprint of the view's operators differs from that of its definition.")
-    .hint(format!(
-        "CREATE OR REPLACE MATERIALIZED VIEW {view} WITH (reset_state = true) AS … computes it anew from its sources."
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::file_name;
-
-    #[test]
-    fn names_become_folder_names_without_collisions() {
-        assert_eq!(file_name("clicks_1-a"), "clicks_1-a");
-        assert_eq!(file_name("../x y"), "%2E%2E%2Fx%20y");
-        assert_ne!(file_name("a/b"), file_name("a%2Fb"));
-    }
 }

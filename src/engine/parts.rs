@@ -3,6 +3,7 @@
 //! The engine knows no SQL text and no catalog file; it asks through these traits, so that a
 //! simulation can stand in for all of them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,8 +11,9 @@ use async_trait::async_trait;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 
-use crate::catalog::definition::{CatalogObject, KeptNames, PipelineDefinition};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, KeptNames, PipelineDefinition};
 use crate::catalog::history::HandedOver;
+use crate::catalog::shape::Evolved;
 use crate::clock::ClockRef;
 use crate::connectors::paths::PathRule;
 use crate::connectors::{ConnectorEnvironment, DataGap, DeadLetter};
@@ -19,16 +21,31 @@ use crate::error::Result;
 use crate::log::DurableLog;
 use crate::state::MemoryBudget;
 
-/// Looks definitions up; always answers from memory.
+/// Looks definitions up; always answers from memory. A relation has the name that it is kept under, whatever users
+/// know it by. A pipeline changes one thing of them by itself.
+#[async_trait]
 pub trait Definitions: Send + Sync {
-    /// An object by name.
+    /// An object by the name that it is kept under.
     fn object(&self, name: &str) -> Option<CatalogObject>;
     /// All objects, in the order of their creation.
     fn objects(&self) -> Vec<CatalogObject>;
+    /// An object of a session, under the name that it is kept under.
+    fn kept(&self, object: &CatalogObject) -> CatalogObject;
+    /// The names that users know, by those that objects are kept under, where they differ.
+    fn shown_names(&self) -> BTreeMap<String, String>;
+    /// Pipelines whose names mean others in statements, each with a view or sink that means it.
+    fn hidden_pipelines(&self) -> BTreeMap<String, String>;
     /// A pipeline's settings.
     fn pipeline(&self, name: &str) -> Option<PipelineDefinition>;
     /// A secret's value, for connectors only.
     fn secret(&self, name: &str) -> Option<String>;
+    /// Gives a stream, by the name that it is kept under, columns that its records have fields for, and tells so in
+    /// an event; those of names that it has already stay as they are. Durable when it returns.
+    async fn add_columns(
+        &self,
+        stream: &str,
+        columns: &[(ColumnDefinition, Evolved)],
+    ) -> Result<()>;
 }
 
 /// Turns the text of a stored query into a bound plan.

@@ -28,7 +28,7 @@ use super::merging::Hold;
 use super::opening::Opened;
 use super::parts::{EngineParts, Event};
 use super::planning::ViewRegistry;
-use super::receivers::Receivers;
+use super::receivers::{ReceiverCounts, Receivers};
 use super::settings::PipelineSettings;
 use super::shared::{Command, PipelineShared, Reply, ViewReader};
 use super::sinks::SinkEntry;
@@ -131,8 +131,8 @@ pub(super) struct Pipeline {
     pub since_us: i64,
     pub error: Option<Error>,
     pub next_retry_at_us: Option<i64>,
-    /// Bad lines of each `socket` stream that batches have counted.
-    pub letters_told: BTreeMap<String, u64>,
+    /// What batches have told of each `socket` stream's lines.
+    pub counts_told: BTreeMap<String, ReceiverCounts>,
     /// The last batch was one of several that the pipeline is behind.
     pub is_catching_up: bool,
     pub attempt: u32,
@@ -182,7 +182,7 @@ impl Pipeline {
             since_us,
             error: None,
             next_retry_at_us: None,
-            letters_told: BTreeMap::new(),
+            counts_told: BTreeMap::new(),
             is_catching_up: false,
             attempt: 0,
             hold: None,
@@ -448,7 +448,13 @@ impl Pipeline {
         self.give_up_hold(error.clone());
         let jitter = (self.parts.clock.now_us() % 1000) as f64 / 1000.0;
         let decision = decide::after_error(&error, self.attempt, jitter);
-        let detail = json!({ "error": error.primary(), "sqlstate": error.sqlstate(), "hint": error.hint_text(), "attempt": self.attempt });
+        let detail = json!({
+            "error": error.primary(),
+            "detail": error.detail_text(),
+            "sqlstate": error.sqlstate(),
+            "hint": error.hint_text(),
+            "attempt": self.attempt,
+        });
         self.error = Some(error.clone());
         match decision {
             AfterError::RetryAfter(delay) => {
@@ -514,6 +520,7 @@ impl Pipeline {
             Command::Refresh(reply) => self.add_waiter(reply, phase, true).await,
             Command::Reopen(reply) => {
                 self.let_go();
+                self.renew_sink_objects();
                 if !matches!(phase, Phase::Stopped) {
                     self.attempt = 0;
                     self.error = None;

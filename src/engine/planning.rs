@@ -14,7 +14,8 @@ use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::plan::{InputProperties, ViewRequest, plan_view};
 use crate::dataflow::row_errors::OnRowError;
 use crate::dataflow::view_storage::KeyColumn;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
 
 /// Properties of the planned views, which views over them build on.
 #[derive(Default)]
@@ -221,7 +222,19 @@ pub(crate) fn sink_query(from: &str) -> String {
 /// An error for an object that the catalog does not have.
 pub(super) fn unknown(name: &str) -> Error {
     Error::new(
-        crate::error::sqlstate::UNDEFINED_TABLE,
+        sqlstate::UNDEFINED_TABLE,
         format!("relation \"{name}\" does not exist"),
     )
+}
+
+pub(super) fn changed_query(view: &str) -> Error {
+    let name = quote_identifier(view);
+    Error::new(
+        sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("the state of materialized view \"{view}\" was made by another query"),
+    )
+    .detail("The checkpoint's fingerprint of the view's operators differs from that of its definition.")
+    .hint(format!(
+        "CREATE OR REPLACE MATERIALIZED VIEW {name} WITH (reset_state = true) AS … computes it anew from its sources."
+    ))
 }

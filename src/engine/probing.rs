@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use super::Engine;
 use super::opening::open_relation;
 use super::pipeline::Pipeline;
+use super::status::in_shown_names;
 use crate::catalog::definition::{CatalogObject, Definition, Options};
 use crate::connectors::{ReadLimits, SourceChunk, SourceRange, SourceRef};
 use crate::error::{Error, ErrorKind, Result, sqlstate};
@@ -204,13 +205,20 @@ impl Engine {
         Some(())
     }
 
-    /// Tries a sink; nothing is delivered.
+    /// Tries a sink; nothing is delivered. It is tried among the views of its pipeline, as what these know it by.
     pub async fn test_sink(&self, object: &CatalogObject, pipeline: &str) -> Vec<Probe> {
+        let object = &self.kept(object);
         let mut probes = Probes {
             engine: self,
             rows: Vec::new(),
         };
         self.probe_sink(&mut probes, object, pipeline).await;
+        let names = self.inner.parts.definitions.shown_names();
+        for probe in &mut probes.rows {
+            probe.detail = in_shown_names(&probe.detail, &names);
+            let statement = probe.statement.take();
+            probe.statement = statement.map(|text| in_shown_names(&text, &names));
+        }
         probes.rows
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::kept_rows::{Reading, ShownBatch, WholeRows};
 use super::shared::{PipelineShared, ViewReader};
 use crate::catalog::definition::{CatalogObject, Definition};
 use crate::dataflow::change::ChangeBatch;
@@ -46,6 +47,7 @@ impl Directory {
 struct Pinned {
     snapshot: Option<StateSnapshot>,
     batch_id: Option<u64>,
+    shown: Option<ShownBatch>,
     filled: std::collections::BTreeSet<String>,
     /// how its views are read at that batch
     readers: HashMap<String, ViewReader>,
@@ -66,7 +68,8 @@ fn orders(
     view: &CatalogObject,
     is_filled: impl Fn(&str) -> bool,
 ) -> Vec<ReadOrder> {
-    let own = readers.get(&view.name).filter(|r| r.object.oid == view.oid);
+    let own = readers.get(view.kept_name());
+    let own = own.filter(|r| r.object.oid == view.oid);
     let own = ReadOrder {
         index: None,
         order: own.map(ViewReader::key_order).unwrap_or_default(),
@@ -107,6 +110,7 @@ impl ReadContext {
             Arc::new(Pinned {
                 snapshot: publication.snapshot.clone(),
                 batch_id: publication.batch_id,
+                shown: publication.shown_batch(),
                 filled: publication.filled.clone(),
                 readers: pipeline.readers.read().clone(),
                 status,
@@ -117,17 +121,17 @@ impl ReadContext {
 
     /// Waits until a view's pipeline is open after a start, for a bounded time: a restart takes
     /// milliseconds, a restore from far away may take minutes, and then the reader is told so.
-    pub async fn wait_until_readable(&self, view: &str) -> Result<()> {
-        let pipeline = self.directory.pipeline_of(view)?;
+    pub async fn wait_until_readable(&self, view: &CatalogObject) -> Result<()> {
+        let pipeline = self.directory.pipeline_of(view.kept_name())?;
         let mut status = pipeline.status.subscribe();
         let readable = async {
             let opened = status.wait_for(|s| !matches!(*s, "starting" | "restoring"));
             // Without a sender the pipeline has ended: what is there is read.
             drop(opened.await);
-            pipeline.wait_until_filled(view).await;
+            pipeline.wait_until_filled(view.kept_name()).await;
         };
         let waited = tokio::time::timeout(OPENING_WAIT, readable).await;
-        waited.map_err(|_| restoring(view))
+        waited.map_err(|_| restoring(&view.name))
     }
 
     /// The definition under which a view is read, where that is not the one of the identifier
@@ -145,7 +149,7 @@ impl ReadContext {
 
     /// The orders in which a view's rows can be read at the pinned batch; its own comes first.
     pub fn orders(&self, view: &CatalogObject) -> Vec<ReadOrder> {
-        match self.directory.pipeline_of(&view.name) {
+        match self.directory.pipeline_of(view.kept_name()) {
             Ok(pipeline) => {
                 let pinned = self.pin(&pipeline);
                 orders(&pinned.readers, view, |index| pinned.filled.contains(index))
@@ -156,7 +160,7 @@ impl ReadContext {
 
     /// As [`Self::orders`], of the batch that is shown now: nothing is pinned.
     pub fn present_orders(&self, view: &CatalogObject) -> Vec<ReadOrder> {
-        match self.directory.pipeline_of(&view.name) {
+        match self.directory.pipeline_of(view.kept_name()) {
             Ok(pipeline) => orders(&pipeline.readers.read(), view, |_| true),
             Err(_) => vec![ReadOrder::default()],
         }
@@ -174,7 +178,7 @@ impl ReadContext {
         batch_rows_max: Option<usize>,
     ) -> Result<ViewRows> {
         let oid = view.oid;
-        let view = view.name.as_str();
+        let (shown, view) = (view.name.as_str(), view.kept_name());
         let pipeline = self.directory.pipeline_of(view)?;
         let pinned = self.pin(&pipeline);
         let Some(snapshot) = pinned
@@ -194,26 +198,54 @@ impl ReadContext {
                 .cloned()
                 .unwrap_or_default();
             return match (pinned.status, query.exception) {
-                ("starting" | "restoring", _) => Err(restoring(view)),
-                (_, Some(why)) => Err(unreadable(view, why, query.hint)),
+                ("starting" | "restoring", _) => Err(restoring(shown)),
+                (_, Some(why)) => Err(unreadable(shown, why, query.hint)),
                 _ => Ok(Box::new(std::iter::empty())),
             };
         };
         let reader = pinned.readers.get(view);
         let reader = reader.ok_or_else(|| super::planning::unknown(view))?;
         if reader.object.oid != oid {
-            return Err(replaced(view));
+            return Err(replaced(shown));
         }
         let reader = match &order.index {
             None => reader,
-            Some(index) => pinned.readers.get(index).ok_or_else(|| replaced(view))?,
+            Some(index) => pinned.readers.get(index).ok_or_else(|| replaced(shown))?,
         };
+        let whole = whole_reading(reader, wanted, projection)
+            .filter(|_| batch_rows_max.is_none())
+            .zip(pinned.shown);
         let rows_max = match wanted {
             WantedKeys::Keys(keys) => batch_rows_max.unwrap_or(usize::MAX).min(keys.len()),
             _ => batch_rows_max.unwrap_or(usize::MAX),
         };
         let batch_rows = rows_max.clamp(1, SCAN_BATCH_ROWS);
-        reader.rows(snapshot, wanted, projection, batch_rows)
+        let rows = reader.rows(snapshot, wanted, projection, batch_rows)?;
+        Ok(match whole {
+            Some((reading, shown)) => pipeline.kept_rows.watched(shown, reading, rows),
+            None => rows,
+        })
+    }
+
+    /// The rows of [`Self::scan`], where others read them whole at the pinned batch before.
+    pub fn kept(
+        &self,
+        view: &CatalogObject,
+        order: &ReadOrder,
+        wanted: &WantedKeys,
+        projection: &[usize],
+    ) -> Option<WholeRows> {
+        let view_name = view.kept_name();
+        let pipeline = self.directory.pipeline_of(view_name).ok()?;
+        let pinned = self.pin(&pipeline);
+        let name = order.index.as_deref().unwrap_or(view_name);
+        let own = pinned.readers.get(view_name)?;
+        let reader = pinned.readers.get(name)?;
+        if own.object.oid != view.oid || !pinned.filled.contains(view_name) {
+            return None;
+        }
+        let reading = whole_reading(reader, wanted, projection)?;
+        pipeline.kept_rows.rows(pinned.shown?, &reading)
     }
 
     /// The batch a view's pipeline is pinned at; `None` before its first.
@@ -221,6 +253,18 @@ impl ReadContext {
         let pipeline = self.directory.pipeline_of(view)?;
         Ok(self.pin(&pipeline).batch_id)
     }
+}
+
+/// All rows of some columns.
+fn whole_reading(
+    reader: &ViewReader,
+    wanted: &WantedKeys,
+    projection: &[usize],
+) -> Option<Reading> {
+    matches!(wanted, WantedKeys::All).then(|| Reading {
+        state_name: reader.state_name.clone(),
+        projection: projection.to_vec(),
+    })
 }
 
 fn replaced(view: &str) -> Error {

@@ -7,6 +7,26 @@ use parking_lot::Mutex;
 use crate::connectors::SocketReceiver;
 use crate::error::Error;
 
+/// Lines that a receiver counted, which no batch's rows tell of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ReceiverCounts {
+    /// They could not be decoded.
+    pub dead_letters: u64,
+    /// They have fields that no column takes.
+    pub unknown_field_rows: u64,
+}
+
+impl ReceiverCounts {
+    /// What came since; a receiver that was started again counts from zero.
+    pub fn since(self, told: Self) -> Self {
+        let since = |now: u64, told: u64| now.checked_sub(told).unwrap_or(now);
+        Self {
+            dead_letters: since(self.dead_letters, told.dead_letters),
+            unknown_field_rows: since(self.unknown_field_rows, told.unknown_field_rows),
+        }
+    }
+}
+
 /// All receivers of a database, by stream.
 #[derive(Default)]
 pub(super) struct Receivers(Mutex<HashMap<String, SocketReceiver>>);
@@ -40,11 +60,13 @@ impl Receivers {
         self.0.lock().get(stream)?.status().trouble()
     }
 
-    /// Lines of a stream that could not be decoded since its receiver started.
-    pub fn dead_letters(&self, stream: &str) -> u64 {
+    /// What was counted of a stream since its receiver started.
+    pub fn counts(&self, stream: &str) -> ReceiverCounts {
         let receivers = self.0.lock();
-        receivers
-            .get(stream)
-            .map_or(0, |receiver| receiver.status().dead_letters)
+        let status = receivers.get(stream).map(SocketReceiver::status);
+        status.map_or_else(ReceiverCounts::default, |status| ReceiverCounts {
+            dead_letters: status.dead_letters,
+            unknown_field_rows: status.unknown_field_rows,
+        })
     }
 }

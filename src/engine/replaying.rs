@@ -132,7 +132,7 @@ impl Engine {
             return Ok(Fate::Known);
         }
         let all: Vec<usize> = (0..format.schema.fields().len()).collect();
-        let (_, refused) = format.decode(std::slice::from_ref(&replayed), &all)?;
+        let (_, refused, _) = format.decode(std::slice::from_ref(&replayed), &all)?;
         Ok(match refused.into_iter().next() {
             Some(letter) => Fate::Left(letter.error),
             None => Fate::Replayed,
@@ -171,7 +171,7 @@ impl Engine {
         if stream.definition.is_logged() {
             // Rows of the log are what its readers read: no pipeline decodes them.
             let all: Vec<usize> = (0..format.schema.fields().len()).collect();
-            let (rows, _) = format.decode(letters, &all)?;
+            let (rows, _, _) = format.decode(letters, &all)?;
             let rows = StoredWriter::new(stream).stored(&ChangeBatch::inserts(rows))?;
             transaction.append(stream.oid, &rows).await?;
         }

@@ -11,6 +11,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use super::CommittedChanges;
+use super::changes::{ChangeChannel, Kept};
+use super::kept_rows::{KeptRows, ShownBatch};
+use super::known_files::OpenSource;
 use super::merging::Hold;
 use super::recovery::{Recovered, Recovery};
 use super::status::{
@@ -21,10 +24,7 @@ use crate::dataflow::graph::Dataflow;
 use crate::dataflow::plan::ViewPlan;
 use crate::dataflow::view_storage::{KeyOrder, ViewContents, ViewRows};
 use crate::error::{Error, Result};
-use crate::state::{StateSnapshot, WantedKeys};
-
-/// Batches of changes that a subscriber may lag behind before it is ended.
-const SUBSCRIBER_LAG_BATCHES: usize = 1024;
+use crate::state::{MemoryBudget, StateSnapshot, WantedKeys};
 
 /// Answers a command.
 pub(super) type Reply = oneshot::Sender<Result<()>>;
@@ -169,8 +169,18 @@ pub(super) struct Publication {
     pub refilling: BTreeSet<String>,
     /// Its checkpoint has given way by a statement: what is published next is computed anew.
     pub superseded: bool,
+    /// How often it did: a batch may run again under its number and come out otherwise.
+    runs: u64,
     /// Batches on their way, with the views whose changes they do not make.
     quiet: BTreeMap<u64, BTreeSet<String>>,
+}
+
+impl Publication {
+    /// What is shown, told apart from a batch of the same number that ran before.
+    pub fn shown_batch(&self) -> Option<ShownBatch> {
+        let run = self.runs;
+        self.batch_id.map(|batch_id| ShownBatch { run, batch_id })
+    }
 }
 
 /// Status rows, as of the last change.
@@ -185,6 +195,17 @@ pub(super) struct Board {
     pub progress: Progress,
 }
 
+/// Where a subscription begins.
+pub(super) struct Subscribed {
+    pub snapshot: Option<StateSnapshot>,
+    /// The batch that the snapshot shows.
+    pub batch_id: Option<u64>,
+    /// What was asked for of before it.
+    pub kept: Option<Kept<Arc<CommittedChanges>>>,
+    /// What comes after it.
+    pub live: broadcast::Receiver<Arc<CommittedChanges>>,
+}
+
 /// The outside of a pipeline.
 pub(super) struct PipelineShared {
     pub name: String,
@@ -193,14 +214,19 @@ pub(super) struct PipelineShared {
     pub readers: RwLock<HashMap<String, ViewReader>>,
     pub publication: Mutex<Publication>,
     pub board: Mutex<Board>,
+    /// The sources that are open, to be asked for their files.
+    pub open_sources: Mutex<Vec<OpenSource>>,
     pub life: Mutex<Life>,
     /// The pipeline's status, for those who wait for it to change.
     pub status: watch::Sender<&'static str>,
-    subscribers: Mutex<HashMap<String, broadcast::Sender<Arc<CommittedChanges>>>>,
+    subscribers: Mutex<HashMap<String, ChangeChannel>>,
     /// A batch that makes no changes of some views was published or given up.
     quiet_ended: Notify,
     /// Copies of the checkpoint that are being taken.
     copies: AtomicUsize,
+    /// What many read of the batch that is shown.
+    pub kept_rows: Arc<KeptRows>,
+    budget: Arc<MemoryBudget>,
 }
 
 /// While it is there no file goes from the checkpoint: it is being copied.
@@ -213,7 +239,12 @@ impl Drop for Copying {
 }
 
 impl PipelineShared {
-    pub fn new(name: String, id: uuid::Uuid, commands: mpsc::UnboundedSender<Command>) -> Self {
+    pub fn new(
+        name: String,
+        id: uuid::Uuid,
+        commands: mpsc::UnboundedSender<Command>,
+        budget: &Arc<MemoryBudget>,
+    ) -> Self {
         Self {
             name,
             id,
@@ -221,6 +252,7 @@ impl PipelineShared {
             readers: RwLock::default(),
             publication: Mutex::default(),
             board: Mutex::default(),
+            open_sources: Mutex::default(),
             life: Mutex::new(Life {
                 beat_at_us: i64::MAX,
                 doing: Doing::Waiting,
@@ -231,6 +263,8 @@ impl PipelineShared {
             subscribers: Mutex::default(),
             quiet_ended: Notify::new(),
             copies: AtomicUsize::new(0),
+            kept_rows: KeptRows::new(budget),
+            budget: Arc::clone(budget),
         }
     }
 
@@ -300,7 +334,7 @@ impl PipelineShared {
         &self,
         snapshot: StateSnapshot,
         batch_id: u64,
-        changes: BTreeMap<String, Vec<crate::dataflow::change::ChangeBatch>>,
+        mut changes: BTreeMap<String, Vec<crate::dataflow::change::ChangeBatch>>,
         filled: BTreeSet<String>,
         switched: BTreeMap<String, ViewReader>,
     ) {
@@ -310,21 +344,23 @@ impl PipelineShared {
         publication.batch_id = Some(batch_id);
         publication.refilling.retain(|view| !filled.contains(view));
         publication.filled = filled;
-        publication.superseded = false;
-        publication.quiet.retain(|batch, _| *batch > batch_id);
+        publication.runs += u64::from(std::mem::take(&mut publication.superseded));
+        let later = publication.quiet.split_off(&(batch_id + 1));
+        let quiet = std::mem::replace(&mut publication.quiet, later).remove(&batch_id);
         self.quiet_ended.notify_waiters();
-        let subscribers = self.subscribers.lock();
-        for (view, changes) in changes {
-            if let Some(sender) = subscribers.get(&view) {
-                let message = Arc::new(CommittedChanges {
-                    batch_id,
-                    snapshot: false,
-                    changes,
-                });
-                // An error only says that nobody listens.
-                sender.send(message).ok();
+        let mut subscribers = self.subscribers.lock();
+        for (view, channel) in subscribers.iter_mut() {
+            let is_quiet = quiet.as_ref().is_some_and(|views| views.contains(view));
+            if is_quiet || !channel.is_heard() {
+                channel.pass_over(batch_id);
+            } else {
+                channel.publish(batch_id, changes.remove(view).unwrap_or_default());
             }
         }
+        // Rows may be freed here: not under the locks.
+        drop(subscribers);
+        drop(publication);
+        self.kept_rows.forget();
     }
 
     /// A batch ran that readers do not get to see: an older one of those that they see.
@@ -391,17 +427,17 @@ impl PipelineShared {
     pub fn begin_batch(
         &self,
         batch_id: u64,
+        now_us: i64,
         dataflow: &mut Dataflow,
         is_taken: impl Fn(&str) -> bool,
     ) {
         let mut publication = self.publication.lock();
-        let subscribers = self.subscribers.lock();
-        let is_subscribed = |view: &str| {
-            subscribers
-                .get(view)
-                .is_some_and(|s| s.receiver_count() > 0)
-        };
-        let quiet = dataflow.choose_quiet(|view| is_taken(view) || is_subscribed(view));
+        let mut subscribers = self.subscribers.lock();
+        let channels = subscribers.iter_mut();
+        let subscribed: BTreeSet<&str> = channels
+            .filter_map(|(view, channel)| channel.is_wanted(now_us).then_some(view.as_str()))
+            .collect();
+        let quiet = dataflow.choose_quiet(|view| is_taken(view) || subscribed.contains(view));
         publication.quiet.insert(batch_id, quiet);
     }
 
@@ -411,38 +447,42 @@ impl PipelineShared {
         self.quiet_ended.notify_waiters();
     }
 
-    /// The published state and, from exactly there on, the changes of a view. Waits for batches on
-    /// their way that do not make them.
-    pub async fn subscribe(
-        &self,
-        view: &str,
-    ) -> (
-        Option<StateSnapshot>,
-        Option<u64>,
-        broadcast::Receiver<Arc<CommittedChanges>>,
-    ) {
+    /// The published state and, from exactly there on, the changes of a view; before them those after
+    /// `after_batch`. Waits for batches on their way that do not make them.
+    pub async fn subscribe(&self, view: &str, after_batch: Option<u64>) -> Subscribed {
         // Held from the start: batches that begin from here on make the changes.
-        let wanted = self.receiver(view);
+        let wanted = self.channel(view, |channel| channel.listen());
         loop {
             let ended = self.quiet_ended.notified();
             {
                 let publication = self.publication.lock();
                 if !publication.quiet.values().any(|views| views.contains(view)) {
-                    let receiver = self.receiver(view);
+                    let batch_id = publication.batch_id;
+                    let (live, kept) = self.channel(view, |channel| {
+                        let kept = after_batch.map(|after| match batch_id {
+                            Some(last) if after == last => Kept::Changes(Vec::new()),
+                            Some(last) if after < last => channel.since(after),
+                            _ => Kept::Ahead,
+                        });
+                        (channel.listen(), kept)
+                    });
                     drop(wanted);
-                    return (publication.snapshot.clone(), publication.batch_id, receiver);
+                    return Subscribed {
+                        snapshot: publication.snapshot.clone(),
+                        batch_id,
+                        kept,
+                        live,
+                    };
                 }
             }
             ended.await;
         }
     }
 
-    fn receiver(&self, view: &str) -> broadcast::Receiver<Arc<CommittedChanges>> {
-        self.subscribers
-            .lock()
-            .entry(view.to_owned())
-            .or_insert_with(|| broadcast::channel(SUBSCRIBER_LAG_BATCHES).0)
-            .subscribe()
+    fn channel<T>(&self, view: &str, act: impl FnOnce(&mut ChangeChannel) -> T) -> T {
+        let mut channels = self.subscribers.lock();
+        let channel = channels.entry(view.to_owned());
+        act(channel.or_insert_with(|| ChangeChannel::new(&self.budget)))
     }
 
     /// Ends the subscriptions of a dropped view.

@@ -39,6 +39,16 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Takes over what was altered of the sinks.
+    pub(super) fn renew_sink_objects(&mut self) {
+        for object in &mut self.sink_objects {
+            let defined = self.parts.definitions.object(&object.name);
+            if let Some(now) = defined.filter(|now| now.oid == object.oid) {
+                *object = now;
+            }
+        }
+    }
+
     fn open_sink(&self, object: &CatalogObject, is_new: bool) -> Result<SinkEntry> {
         let dataflow = self.opened.as_ref().and_then(|o| o.dataflow.as_ref());
         let dataflow = dataflow.ok_or_else(|| super::planning::unknown(&object.name))?;

@@ -72,11 +72,17 @@ fn look(shared: &PipelineShared, now_us: i64) -> Option<Event> {
 mod tests {
     use super::*;
     use crate::engine::status::QueryStatus;
+    use crate::state::MemoryBudget;
 
     #[tokio::test]
     async fn a_silent_pipeline_is_told_once_and_its_source_opened_anew() {
         let (commands, mut received) = tokio::sync::mpsc::unbounded_channel();
-        let shared = PipelineShared::new("p".to_owned(), uuid::Uuid::nil(), commands);
+        let shared = PipelineShared::new(
+            "p".to_owned(),
+            uuid::Uuid::nil(),
+            commands,
+            &MemoryBudget::new(1 << 20),
+        );
         shared.life.lock().stall_timeout_us = 60_000_000;
         let query = ("v".to_owned(), QueryStatus::default());
         shared.board.lock().queries.extend([query]);

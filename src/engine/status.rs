@@ -4,6 +4,10 @@
 //! `streaming_sinks`, `streaming_state_operators` and `streaming_checkpoints`. Times are
 //! microseconds since the epoch.
 
+use std::collections::BTreeMap;
+
+use crate::sql::names::quote_identifier;
+
 /// All status rows at one instant.
 #[derive(Debug, Clone, Default)]
 pub struct EngineStatus {
@@ -19,6 +23,101 @@ pub struct EngineStatus {
     pub state_operators: Vec<StateOperatorStatus>,
     /// a row per checkpoint
     pub checkpoints: Vec<CheckpointStatus>,
+}
+
+impl EngineStatus {
+    /// Names pipelines in statements by views and sinks, where their names mean others.
+    pub(super) fn name_members(&mut self, members: &BTreeMap<String, String>) {
+        for query in &mut self.queries {
+            query.message = naming_members(&query.message, members);
+            query.hint = query.hint.take().map(|h| naming_members(&h, members));
+        }
+    }
+
+    /// Puts the names that users know into the place of those that objects are kept under.
+    pub(super) fn show_names(&mut self, names: &BTreeMap<String, String>) {
+        let show = |kept: &mut String| {
+            if let Some(name) = names.get(kept) {
+                kept.clone_from(name);
+            }
+        };
+        let retell = |text: &mut Option<String>| {
+            *text = text.take().map(|text| in_shown_names(&text, names));
+        };
+        for query in &mut self.queries {
+            show(&mut query.stream_name);
+            query.message = in_shown_names(&query.message, names);
+            retell(&mut query.exception);
+            retell(&mut query.hint);
+        }
+        for source in &mut self.sources {
+            show(&mut source.source_name);
+            retell(&mut source.last_error);
+        }
+        for sink in &mut self.sinks {
+            show(&mut sink.sink_name);
+            retell(&mut sink.last_error);
+        }
+        for operator in &mut self.state_operators {
+            show(&mut operator.stream_name);
+            // An index is an operator of its view.
+            if operator.detail == "index" {
+                show(&mut operator.operator_name);
+            }
+        }
+    }
+}
+
+/// A text with the names that users know, in the place of those that objects are kept under: of quoted ones, unless it
+/// says of them that they are another thing's, and of those in statements, after a keyword.
+pub(super) fn in_shown_names(text: &str, names: &BTreeMap<String, String>) -> String {
+    /// Before the name of what cannot be renamed, or is within a relation.
+    const OF_OTHERS: &[&str] = &["pipeline", "OF", "column", "COLUMN", "field", "constraint"];
+    const KEYWORDS: &[&str] = &["STREAM", "TABLE", "VIEW", "INDEX", "SINK"];
+    let is_quoted = |before: &str| !OF_OTHERS.contains(&before);
+    with_names(text, names, is_quoted, |before| KEYWORDS.contains(&before))
+}
+
+/// A text whose statements name pipelines by views and sinks, where the names of these pipelines mean others.
+pub fn naming_members(text: &str, members: &BTreeMap<String, String>) -> String {
+    const KEYWORDS: &[&str] = &["OF", "DIAGNOSE", "CHECK"];
+    let is_named = |before: &str| KEYWORDS.contains(&before);
+    with_names(text, members, is_named, is_named)
+}
+
+/// A text with other names, quoted or not, where the word before them says that they are such.
+fn with_names(
+    text: &str,
+    names: &BTreeMap<String, String>,
+    is_quoted: impl Fn(&str) -> bool,
+    is_bare: impl Fn(&str) -> bool,
+) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut before = String::new();
+    // Between an odd quote and the next is a name; after that, text again.
+    for (index, part) in text.split('"').enumerate() {
+        if index > 0 {
+            shown.push('"');
+        }
+        if index % 2 == 1 {
+            let name = names.get(part).filter(|_| is_quoted(&before));
+            shown.push_str(name.map_or(part, String::as_str));
+            before.clear();
+            continue;
+        }
+        for word in part.split_inclusive(' ') {
+            let bare = word.trim_end_matches([' ', ';', ',', '.']);
+            match names.get(bare).filter(|_| is_bare(&before)) {
+                Some(name) => {
+                    shown.push_str(&quote_identifier(name));
+                    shown.push_str(&word[bare.len()..]);
+                }
+                None => shown.push_str(word),
+            }
+            bare.clone_into(&mut before);
+        }
+    }
+    shown
 }
 
 /// `streaming_queries`.
@@ -78,6 +177,17 @@ pub struct SourceStatus {
     pub last_error: Option<String>,
 }
 
+/// `streaming_files`; asked for by itself, since they are many.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub struct FileStatus {
+    pub stream_name: String,
+    pub pipeline: String,
+    /// `pending`, `waiting`, `failed`, `committed` or `skipped`
+    pub state: &'static str,
+    pub file: crate::connectors::KnownFile,
+}
+
 /// `streaming_sinks`.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
@@ -121,4 +231,44 @@ pub struct CheckpointStatus {
     pub last_commit_at_us: Option<i64>,
     pub missing_batches: u64,
     pub health: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_names_are_shown_as_users_know_them() {
+        let names = BTreeMap::from([("old".to_owned(), "new".to_owned())]);
+        let text = "\"old\" is gone: \"old \" and old stay, \"older\" too, and \"old\"";
+        assert_eq!(
+            in_shown_names(text, &names),
+            "\"new\" is gone: \"old \" and old stay, \"older\" too, and \"new\""
+        );
+        assert_eq!(in_shown_names("", &names), "");
+        let others = "pipeline \"old\" has no field \"old\"";
+        assert_eq!(in_shown_names(others, &names), others);
+    }
+
+    #[test]
+    fn statements_name_pipelines_by_what_is_in_them() {
+        let members = [("v", "w"), ("Q", "a b")];
+        let members = members.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+        let text = "pipeline \"v\" failed: RESET CHECKPOINT OF v FROM EARLIEST; DIAGNOSE v; REBUILD STATE OF \"Q\";";
+        assert_eq!(
+            naming_members(text, &members),
+            "pipeline \"v\" failed: RESET CHECKPOINT OF w FROM EARLIEST; DIAGNOSE w; REBUILD STATE OF \"a b\";"
+        );
+    }
+
+    #[test]
+    fn statements_name_what_users_know() {
+        let names = [("old", "new"), ("b", "a b"), ("Q", "q")];
+        let names = names.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+        let text = "ALTER STREAM old ADD COLUMN old text; ALTER VIEW \"Q\" RENAME COLUMN \"Q\" TO old; DROP SINK b; STREAM b";
+        assert_eq!(
+            in_shown_names(text, &names),
+            "ALTER STREAM new ADD COLUMN old text; ALTER VIEW \"q\" RENAME COLUMN \"Q\" TO old; DROP SINK \"a b\"; STREAM \"a b\""
+        );
+    }
 }

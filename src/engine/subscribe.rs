@@ -2,8 +2,8 @@
 //! changes of a stream or table, which no pipeline need read.
 //!
 //! Snapshot and receiver are taken under one lock with publishing, so the first change is that of
-//! the batch after the snapshot's. A subscriber that falls too far behind is ended with an error;
-//! it never holds the pipeline back.
+//! the batch after the snapshot's; so are the changes that are kept of before. A subscriber that falls too far
+//! behind is ended with an error; it never holds the pipeline back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,15 @@ use futures::stream::BoxStream;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::CommittedChanges;
+use super::changes::Kept;
 use super::opening::open_relation;
 use super::parts::EngineParts;
-use super::shared::PipelineShared;
+use super::shared::{PipelineShared, Subscribed};
 use crate::catalog::definition::CatalogObject;
 use crate::connectors::{ReadLimits, SourceOffset, SourceRef};
 use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
+use crate::sql::names::quote_identifier;
 
 /// How often a source that cannot say when it has something is asked.
 const SOURCE_POLL: Duration = Duration::from_millis(200);
@@ -51,21 +53,27 @@ pub(super) async fn subscribe(
         .get(view)
         .cloned()
         .ok_or_else(|| super::planning::unknown(view))?;
-    let (state, batch_id, receiver) = shared.subscribe(view).await;
-    if let Some(after) = after_batch.filter(|after| batch_id != Some(*after)) {
-        return Err(Error::new(
-            sqlstate::INVALID_PARAMETER_VALUE,
-            format!("changes of \"{view}\" after batch {after} are not kept"),
-        )
-        .detail(format!(
-            "The last committed batch is {}.",
-            batch_id.map_or("none".to_owned(), |b| b.to_string())
-        ))
-        .hint(format!("SUBSCRIBE TO {view} WITH (SNAPSHOT);")));
-    }
+    let Subscribed {
+        snapshot: state,
+        batch_id,
+        kept,
+        live: receiver,
+    } = shared.subscribe(view, after_batch).await;
+    // Before all changes: where they begin.
+    let kept = match (kept, after_batch) {
+        (Some(kept), Some(after)) => kept_after(kept, view, after, batch_id)?,
+        _ => batch_id.map(beginning).into_iter().collect(),
+    };
     let schema = Arc::clone(&reader.schema);
     let key = reader.key.clone();
-    let live = live(receiver, view.to_owned(), progress);
+    let kept = kept.into_iter().map(|changes| Ok(changes.as_ref().clone()));
+    let live = futures::stream::iter(kept)
+        .chain(live(receiver, view.to_owned()))
+        .filter(move |told: &Result<CommittedChanges>| {
+            let is_told = progress || told.as_ref().map_or(true, |c| !c.changes.is_empty());
+            std::future::ready(is_told)
+        })
+        .boxed();
     let (Some(state), Some(batch_id), true) = (state, batch_id, snapshot) else {
         return Ok(Subscription {
             schema,
@@ -120,7 +128,12 @@ pub(super) async fn subscribe_to_source(
     let position = match from {
         SubscribeFrom::Beginning => source.initial_offset().await?,
         SubscribeFrom::Now => source.latest_offset().await?,
+        // Told by a client, so not asked of the log: what a pipeline has taken in and the log lacks is lost.
         SubscribeFrom::After(commit) if reads_log => {
+            let last = parts.log.end();
+            if commit > last {
+                return Err(ahead(&object.name, commit, Some(last)));
+            }
             SourceOffset(serde_json::json!({ "commit": commit }))
         }
         SubscribeFrom::After(_) => {
@@ -131,7 +144,10 @@ pub(super) async fn subscribe_to_source(
             .hint(format!("SUBSCRIBE TO {} WITH (SNAPSHOT);", object.name)));
         }
     };
-    source.check_position(&position).await?;
+    let commit = position.0.get("commit").and_then(|n| n.as_u64());
+    let resumes = matches!(from, SubscribeFrom::After(_));
+    let begins = commit.filter(|_| reads_log && !resumes).map(beginning);
+    let begins = begins.map(|begins| Ok(begins.as_ref().clone()));
     let columns = 0..object.columns().len();
     let followed = Followed {
         source,
@@ -148,7 +164,7 @@ pub(super) async fn subscribe_to_source(
             Err(error) => Some((Err(error), None)),
         }
     });
-    Ok(changes.boxed())
+    Ok(futures::stream::iter(begins).chain(changes).boxed())
 }
 
 impl Followed {
@@ -200,24 +216,69 @@ impl Followed {
     }
 }
 
+/// Says that changes after a batch follow.
+fn beginning(batch_id: u64) -> Arc<CommittedChanges> {
+    Arc::new(CommittedChanges {
+        batch_id,
+        snapshot: false,
+        changes: Vec::new(),
+    })
+}
+
+/// What is kept after a batch, or why it is not there.
+fn kept_after(
+    kept: Kept<Arc<CommittedChanges>>,
+    view: &str,
+    after: u64,
+    last: Option<u64>,
+) -> Result<Vec<Arc<CommittedChanges>>> {
+    match kept {
+        Kept::Changes(kept) => Ok(kept),
+        Kept::Gone => Err(Error::new(
+            sqlstate::SNAPSHOT_TOO_OLD,
+            format!("changes of \"{view}\" after batch {after} are not kept any more"),
+        )
+        .detail(format!(
+            "{} Changes are kept while the server runs, from the first subscription on to ten minutes \
+             after the last, up to 1024 batches and 32 MiB of a view.",
+            last_batch(last)
+        ))
+        .hint(from_snapshot(view))),
+        Kept::Ahead => Err(ahead(view, after, last)),
+    }
+}
+
+fn ahead(relation: &str, after: u64, last: Option<u64>) -> Error {
+    Error::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        format!("\"{relation}\" has no batch {after} yet"),
+    )
+    .detail(last_batch(last))
+    .hint(from_snapshot(relation))
+}
+
+fn last_batch(last: Option<u64>) -> String {
+    let last = last.map_or("none".to_owned(), |b| b.to_string());
+    format!("The last committed batch is {last}.")
+}
+
+fn from_snapshot(relation: &str) -> String {
+    let relation = quote_identifier(relation);
+    format!("SUBSCRIBE TO {relation} WITH (SNAPSHOT);")
+}
+
 fn live(
     receiver: Receiver<Arc<CommittedChanges>>,
     view: String,
-    progress: bool,
 ) -> BoxStream<'static, Result<CommittedChanges>> {
     futures::stream::unfold(Some(receiver), move |receiver| {
         let view = view.clone();
         async move {
             let mut receiver = receiver?;
-            loop {
-                match receiver.recv().await {
-                    Ok(message) if message.changes.is_empty() && !progress => {}
-                    Ok(message) => return Some((Ok(message.as_ref().clone()), Some(receiver))),
-                    Err(RecvError::Lagged(batches)) => {
-                        return Some((Err(lagged(&view, batches)), None));
-                    }
-                    Err(RecvError::Closed) => return None,
-                }
+            match receiver.recv().await {
+                Ok(message) => Some((Ok(message.as_ref().clone()), Some(receiver))),
+                Err(RecvError::Lagged(batches)) => Some((Err(lagged(&view, batches)), None)),
+                Err(RecvError::Closed) => None,
             }
         }
     })
@@ -229,5 +290,5 @@ fn lagged(view: &str, batches: u64) -> Error {
         sqlstate::PROGRAM_LIMIT_EXCEEDED,
         format!("the subscription to \"{view}\" fell {batches} batches behind"),
     )
-    .hint(format!("SUBSCRIBE TO {view} WITH (SNAPSHOT);"))
+    .hint(from_snapshot(view))
 }

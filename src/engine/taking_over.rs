@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::opening::{file_name, location_of, open_relation};
+use super::file_names::file_name;
+use super::opening::{location_of, open_relation};
 use super::pipeline::{Pipeline, ViewEntry};
 use super::settings::PipelineSettings;
 use crate::catalog::definition::MergedPipeline;

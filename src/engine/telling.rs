@@ -6,6 +6,7 @@ use serde_json::json;
 use super::feeding::Intake;
 use super::parts::{BatchPlace, ExpectationCount, LateRow};
 use super::pipeline::Pipeline;
+use super::receivers::ReceiverCounts;
 use crate::checkpoint::OffsetEntry;
 use crate::connectors::Notice;
 use crate::connectors::formats::encode::json_rows;
@@ -109,19 +110,19 @@ impl Pipeline {
         }
     }
 
-    /// Lines that receivers could not decode since a batch last counted them: their letters do not
-    /// come with any batch's rows.
-    pub(super) fn receivers_letters(&mut self) -> u64 {
-        let Some(opened) = &self.opened else { return 0 };
-        let mut fresh = 0;
-        for slot in opened.slots.iter().filter(|slot| slot.reads_log) {
-            let counted = self.receivers.dead_letters(&slot.relation);
-            let told = self.letters_told.entry(slot.relation.clone()).or_default();
-            // A receiver that was started again counts from zero.
-            fresh += counted.checked_sub(*told).unwrap_or(counted);
+    /// What receivers counted since a batch last told it: it comes with no batch's rows.
+    pub(super) fn receivers_counts(&mut self) -> ReceiverCounts {
+        let mut all = ReceiverCounts::default();
+        let slots = self.opened.iter().flat_map(|opened| &opened.slots);
+        for slot in slots.filter(|slot| slot.reads_log) {
+            let counted = self.receivers.counts(&slot.relation);
+            let told = self.counts_told.entry(slot.relation.clone()).or_default();
+            let fresh = counted.since(*told);
+            all.dead_letters += fresh.dead_letters;
+            all.unknown_field_rows += fresh.unknown_field_rows;
             *told = counted;
         }
-        fresh
+        all
     }
 
     fn place<'a>(&'a self, name: &'a str, batch_id: u64) -> BatchPlace<'a> {

@@ -33,6 +33,7 @@ use super::settings::PipelineSettings;
 use super::shared::PipelineShared;
 use crate::catalog::definition::Definition;
 use crate::catalog::history::HandedOver;
+use crate::catalog::renaming::KeptName;
 use crate::checkpoint::recovery::{Depth, Entry, Survey, copy_input};
 use crate::connectors::{DataGap, DeadLetter};
 use crate::error::{Error, Result, sqlstate};
@@ -134,7 +135,12 @@ pub(super) async fn wait_until_opened(shared: &PipelineShared) {
 impl Engine {
     /// Computes a view again from its retained input and compares it with what readers see: as one query
     /// first, which shares no operator with the pipeline, and where that proves nothing by its batches.
-    pub async fn verify(&self, view: &str, sample: Option<u64>) -> Result<Verification> {
+    pub async fn verify(&self, view: &KeptName, sample: Option<u64>) -> Result<Verification> {
+        let verified = self.verify_kept(view.as_str(), sample).await;
+        verified.map_err(|error| self.shown(error))
+    }
+
+    async fn verify_kept(&self, view: &str, sample: Option<u64>) -> Result<Verification> {
         let shared = self.inner.directory.pipeline_of(view)?;
         let published = self.current(&shared, view).await?;
         let (store, identity) = self.place_of(&shared.name)?;
@@ -296,7 +302,12 @@ impl Engine {
         let objects = objects.collect();
         let (commands, _) = mpsc::unbounded_channel();
         let name = twin_name(&shared.name);
-        let twin = Arc::new(PipelineShared::new(name, shared.id, commands));
+        let twin = Arc::new(PipelineShared::new(
+            name,
+            shared.id,
+            commands,
+            &parts.budget,
+        ));
         let (registry, receivers) = (Arc::default(), Arc::default());
         let mut pipeline = Pipeline::new(parts, twin, registry, receivers, settings, true);
         pipeline.objects = objects;

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 
 use super::{Error, ErrorKind, sqlstate};
 use crate::types::SqlType;
-use words::{plain, sentence, words_to_sql};
+use words::{between, plain, sentence, words_to_sql};
 
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
@@ -357,12 +357,6 @@ pub fn type_name(data_type: &DataType) -> String {
     }
 }
 
-/// Text between two marks.
-fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(before)?;
-    Some(rest.split_once(after).map_or(rest, |(inner, _)| inner))
-}
-
 /// What the engine's regular expressions say of one that they cannot read.
 fn invalid_regex(text: &str) -> Option<Error> {
     if !text.contains("regex parse error") {
@@ -483,6 +477,12 @@ fn from_execution_text(text: &str) -> Error {
         return Error::new(
             sqlstate::CARDINALITY_VIOLATION,
             "more than one row returned by a subquery used as an expression",
+        );
+    }
+    if text.contains("negative count not allowed") {
+        return Error::new(
+            sqlstate::SUBSTRING_ERROR,
+            "negative substring length not allowed",
         );
     }
     if let Some(name) = between(text, "Prepared statement '", "' does not exist") {
@@ -635,6 +635,12 @@ fn wrong_structure(text: &str) -> Option<Error> {
         return Some(Error::new(
             sqlstate::GROUPING_ERROR,
             "aggregate functions are not allowed in WHERE",
+        ));
+    }
+    if text.contains("calls cannot be nested") {
+        return Some(Error::new(
+            sqlstate::GROUPING_ERROR,
+            "aggregate function calls cannot be nested",
         ));
     }
     if let Some(position) = between(text, "Order by column out of bounds, specified: ", ",") {

@@ -8,7 +8,8 @@
 //!
 //! An event is a row, as SUBSCRIBE has it, in `to_json`'s form. A client that comes again with
 //! `Last-Event-ID` goes on after that batch: whatever was cut short comes again, nothing is left out.
-//! Rows of a snapshot have no number, since one that was cut short cannot be gone on with. Rows are
+//! Rows of a snapshot have no number, since one that was cut short cannot be gone on with. A number without an
+//! event says where changes begin, and that a batch had none. Rows are
 //! made as the client reads; whoever falls behind too far is told so by an `error` event, as on the
 //! wire. It is a session like any other: it has a place among them, `pg_stat_activity` shows it and
 //! `pg_terminate_backend` ends it. Absent: anything that changes data.
@@ -82,7 +83,9 @@ async fn subscribe(
     headers: HeaderMap,
 ) -> Response {
     let opened = async {
-        let statement = subscription(name, &asked, &headers)?;
+        let mut statement = subscription(name, &asked, &headers)?;
+        // Progress tells how far the client is; whether it sees more of it than numbers is up to it.
+        let shows_progress = std::mem::replace(&mut statement.progress, true);
         let seat = shared.gate.take_seat()?;
         let mut session = shared.gate.database.session(&user);
         session.backend().set_client(Some(peer.address), "http");
@@ -97,6 +100,7 @@ async fn subscribe(
         {
             StatementResult::Rows { stream, .. } => Ok(Subscriber {
                 snapshot_batch: has_snapshot.then_some(None),
+                shows_progress,
                 signals: session.backend().signals(),
                 stopped: shared.stopped.clone(),
                 rows: stream,
@@ -181,6 +185,7 @@ fn refused(error: &Error) -> Response {
         sqlstate::INSUFFICIENT_PRIVILEGE => StatusCode::FORBIDDEN,
         sqlstate::TOO_MANY_CONNECTIONS => StatusCode::SERVICE_UNAVAILABLE,
         sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE => StatusCode::CONFLICT,
+        sqlstate::SNAPSHOT_TOO_OLD => StatusCode::GONE,
         _ => StatusCode::BAD_REQUEST,
     };
     let headers = [(header::CONTENT_TYPE, "application/json")];
@@ -223,6 +228,8 @@ struct Subscriber {
     pending: Option<(RecordBatch, usize)>,
     /// a snapshot comes first: the batch that it shows once that is known
     snapshot_batch: Option<Option<i64>>,
+    /// batches without changes are events
+    shows_progress: bool,
     signals: watch::Receiver<Signal>,
     stopped: watch::Receiver<bool>,
     session: Session,
@@ -286,7 +293,16 @@ impl Subscriber {
         let part = batch.slice(sent, count);
         let is_whole = sent + count == batch.num_rows();
         let mut out = BytesMut::new();
-        write_events(&part, &mut out)?;
+        let is_progress = is_progress(&batch);
+        if is_progress {
+            // What came before it is whole.
+            self.snapshot_batch = None;
+        }
+        match is_progress && !self.shows_progress {
+            // A number alone is no event.
+            true => out.put_slice(b"\n"),
+            false => write_events(&part, &mut out)?,
+        }
         if is_whole && let Some(id) = self.number(&batch) {
             // Into the last event, before the line that ends it.
             out.truncate(out.len() - 1);
@@ -310,6 +326,11 @@ impl Subscriber {
         self.snapshot_batch = None;
         Some(number)
     }
+}
+
+fn is_progress(batch: &RecordBatch) -> bool {
+    let kinds = batch.column(1).as_string::<i32>();
+    batch.num_rows() == 1 && kinds.value(0) == "progress"
 }
 
 fn write_events(rows: &RecordBatch, out: &mut BytesMut) -> Result<()> {

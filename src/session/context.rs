@@ -38,6 +38,7 @@ pub(super) fn bare_context(
         (SCHEMA, Place::Public),
         (TEMPORARY_SCHEMA, Place::Temporary),
         (TEMPORARY_SCHEMA_SHOWN, Place::Temporary),
+        (system_tables::SCHEMA, Place::System),
         (SEARCH_PATH, Place::SearchPath),
     ];
     let schemas = schemas.map(|(name, place)| {

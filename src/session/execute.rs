@@ -5,7 +5,7 @@ use super::rowset::{done, text_rows};
 use super::{Parameter, Session, StatementResult};
 use crate::catalog::pg_catalog::notifications::ChannelAction;
 use crate::error::{Error, Result};
-use crate::sql::statement::{Discarded, ObjectKind, Statement};
+use crate::sql::statement::{Discarded, Statement};
 
 impl Session {
     /// The names of this statement: its transaction's definitions, a fresh reading context.
@@ -121,10 +121,8 @@ impl Session {
                 kind,
                 name,
                 new_name,
-            } => match kind {
-                ObjectKind::Index => self.rename_index(name, new_name).await,
-                _ => self.rename(*kind, name, new_name),
-            },
+                if_exists,
+            } => self.rename(*kind, name, new_name, *if_exists),
             Statement::Comment {
                 kind,
                 name,

@@ -24,12 +24,11 @@ use futures::future::BoxFuture;
 use super::aggregates;
 use super::planning::{self, query_statement, rewritten};
 use super::scope::StatementScope;
-use super::{merged_joins, versions};
+use super::{hidden_columns, merged_joins, versions, whole_rows};
 use crate::catalog::definition::ColumnDefinition;
 use crate::catalog::function::{FunctionDefinition, FunctionResult, bare_type};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
-use crate::sql::rewrite::{ValueAlias, value_aliases, with_values};
 use crate::sql::user_functions::{
     CallKind, Calls, PlannedBody, PlannedFunction, aggregate, callable, first_row, in_type,
     inlined, mark_aggregates, mark_calls, parameters_as_columns, subquery_of, with_own_names,
@@ -162,36 +161,14 @@ pub(super) fn plan_within<'a>(
     })
 }
 
-/// The plan of a tree, by a planner that knows the functions in it. A name that it does not find may be that of a
-/// function in FROM, and means its value.
+/// The plan of a tree, by a planner that knows the functions in it.
 async fn plan_tree(
     state: &SessionState,
     mut statement: ast::Statement,
     data_types: Vec<ast::DataType>,
 ) -> Result<LogicalPlan> {
-    let mut aliases = value_aliases(&statement);
-    while !aliases.is_empty() {
-        let planned = plan_as_it_is(state, statement.clone(), data_types.clone()).await;
-        let Err(error) = planned else {
-            return planned;
-        };
-        let is_not_found = |alias: &ValueAlias| {
-            error.primary() == format!("column \"{}\" does not exist", alias.alias)
-        };
-        let Some(missing) = aliases.iter().position(is_not_found) else {
-            return Err(error);
-        };
-        let alias = aliases.swap_remove(missing);
-        statement = with_values(statement, &alias);
-    }
-    plan_as_it_is(state, statement, data_types).await
-}
-
-async fn plan_as_it_is(
-    state: &SessionState,
-    mut statement: ast::Statement,
-    data_types: Vec<ast::DataType>,
-) -> Result<LogicalPlan> {
+    hidden_columns::leave_out(state, &mut statement);
+    whole_rows::with_rows(state, &mut statement).await?;
     merged_joins::with_conditions(state, &mut statement).await?;
     let statement = with_types(rewritten(statement)?, data_types);
     Ok(without_prepare(state.statement_to_plan(statement).await?))

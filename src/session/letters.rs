@@ -28,7 +28,7 @@ impl Session {
         let snapshot = self.definitions();
         let stream = require_stream(&snapshot, name)?;
         let filter = HistoryFilter {
-            name: Some(name.to_owned()),
+            name: Some(stream.kept_name().to_owned()),
             limit: None,
         };
         let rows = self.parts.history.dead_letters(&filter)?;
@@ -57,7 +57,7 @@ impl Session {
             json!({ "pipeline": pipeline, "replayed": outcome.replayed, "left": outcome.left })
         });
         let detail = json!({ "letters": counts.collect::<Vec<_>>() });
-        record_event(&self.parts, "replayed", name, detail);
+        record_event(&self.parts, "replayed", stream.kept_name(), detail);
         if outcomes.is_empty() {
             let text = "No record of this stream is set aside.";
             let nobody = None::<String>;

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::future::BoxFuture;
 
-use super::planning;
+use super::{hidden_columns, planning};
 use crate::error::{Error, Result};
 use crate::sql::rewrite::merged_names::Merged;
 use crate::sql::rewrite::using::{self, InnerColumns, Leaf};
@@ -39,7 +39,7 @@ async fn merge_all(state: &SessionState, statement: &mut Statement) -> Result<()
     assert!(walked.is_continue(), "the walk never stops early");
     let mut passed = 0;
     loop {
-        let Some(found) = found(statement, passed) else {
+        let Some(found) = found(statement, passed, using::merges) else {
             return Ok(());
         };
         let Some(leaves) = Box::pin(found.leaves(state)).await? else {
@@ -60,22 +60,34 @@ async fn merge_all(state: &SessionState, statement: &mut Statement) -> Result<()
     }
 }
 
-/// The first select with such joins after some that were passed by.
-fn found(statement: &Statement, passed: usize) -> Option<Found> {
-    let scope = Scope::default();
-    let walked = Visit::visit(statement, &mut Finder { passed, scope });
-    walked.break_value()
+/// The first select that is wanted after some that were passed by.
+pub(super) fn found(
+    statement: &Statement,
+    passed: usize,
+    is_wanted: fn(&Select) -> bool,
+) -> Option<Found> {
+    let mut finder = Finder {
+        passed,
+        is_wanted,
+        scope: Scope::default(),
+    };
+    Visit::visit(statement, &mut finder).break_value()
 }
 
-/// A select with such joins, and the WITH queries that it may name.
-struct Found {
+/// A select that was wanted, and the WITH queries that it may name.
+pub(super) struct Found {
     select: Box<Select>,
     with: Vec<Cte>,
 }
 
 impl Found {
+    /// The select as it stands in the statement.
+    pub(super) fn select(&self) -> &Select {
+        &self.select
+    }
+
     /// The columns of its relations; none if one of them cannot be planned.
-    async fn leaves(&self, state: &SessionState) -> Result<Option<Vec<Leaf>>> {
+    pub(super) async fn leaves(&self, state: &SessionState) -> Result<Option<Vec<Leaf>>> {
         let mut leaves: Vec<Leaf> = Vec::new();
         let mut before: Vec<TableWithJoins> = Vec::new();
         for factor in using::leaves_of(&self.select.from) {
@@ -174,7 +186,9 @@ async fn planned(
             clause.cte_tables = with.to_vec();
         }
     }
-    let Ok(statement) = planning::rewritten(Statement::Query(query)) else {
+    let mut statement = Statement::Query(query);
+    hidden_columns::leave_out(state, &mut statement);
+    let Ok(statement) = planning::rewritten(statement) else {
         return Ok(None);
     };
     let statement = ParsedStatement::Statement(Box::new(statement));
@@ -200,8 +214,8 @@ fn leaf_of(plan: &LogicalPlan, passed: usize) -> Option<Leaf> {
 
 /// The WITH queries that may be named where a walk is.
 #[derive(Default)]
-struct Scope {
-    visible: Vec<Cte>,
+pub(super) struct Scope {
+    pub visible: Vec<Cte>,
     around: Vec<(Vec<Cte>, Vec<WithQuery>)>,
 }
 
@@ -212,7 +226,7 @@ struct WithQuery {
 }
 
 impl Scope {
-    fn enter(&mut self, query: &Query) {
+    pub fn enter(&mut self, query: &Query) {
         let own = self.around.last().and_then(|(_, queries)| {
             let found = queries.iter().find(|q| std::ptr::eq(q.query, query));
             found.map(|q| q.visible.clone())
@@ -246,7 +260,7 @@ impl Scope {
         self.around.push((before, queries));
     }
 
-    fn leave(&mut self) {
+    pub fn leave(&mut self) {
         if let Some((before, _)) = self.around.pop() {
             self.visible = before;
         }
@@ -256,6 +270,7 @@ impl Scope {
 /// Stops at a select, after those that stand within it.
 struct Finder {
     passed: usize,
+    is_wanted: fn(&Select) -> bool,
     scope: Scope,
 }
 
@@ -273,7 +288,7 @@ impl Visitor for Finder {
     }
 
     fn post_visit_select(&mut self, select: &Select) -> ControlFlow<Found> {
-        if !using::merges(select) {
+        if !(self.is_wanted)(select) {
             return ControlFlow::Continue(());
         }
         if self.passed > 0 {

@@ -18,6 +18,7 @@ pub mod dml;
 mod execute;
 mod explain;
 mod functions;
+mod hidden_columns;
 mod letters;
 mod lookup;
 mod merged_joins;
@@ -28,6 +29,7 @@ mod prepared;
 mod query;
 mod recovery;
 mod relations;
+mod reused_plans;
 mod rows;
 mod rowset;
 mod running;
@@ -44,6 +46,7 @@ pub(crate) mod threads;
 pub(crate) mod trials;
 mod versions;
 mod view_scan;
+mod whole_rows;
 mod work;
 
 use std::collections::BTreeMap;
@@ -60,6 +63,7 @@ use parking_lot::Mutex;
 use self::access::identity::{Acting, Identity};
 use self::block::{Block, End};
 use self::cursors::Cursor;
+use self::reused_plans::SharedPlans;
 use self::scope::StatementScope;
 use self::settings::Settings;
 use self::temporary::Temporary;
@@ -183,6 +187,7 @@ pub struct Session {
     prepared_by_protocol: BTreeMap<String, Arc<Statement>>,
     /// Behind a lock only because running rows cannot be shared between threads.
     cursors: Mutex<BTreeMap<String, Cursor>>,
+    reused_plans: SharedPlans,
     notices: Vec<Notice>,
     /// Text of the statement that comes next.
     announced: String,
@@ -231,6 +236,7 @@ impl Session {
             prepared: BTreeMap::new(),
             prepared_by_protocol: BTreeMap::new(),
             cursors: Mutex::default(),
+            reused_plans: SharedPlans::default(),
             notices: Vec::new(),
             announced: String::new(),
             is_running: false,

@@ -56,7 +56,8 @@ impl Parameter {
 }
 
 /// A plan whose parameters stand in an order of their own.
-struct Typed {
+#[derive(Debug, Clone)]
+pub(super) struct Typed {
     plan: LogicalPlan,
     /// 0-based number in the statement of each of the plan's parameters.
     order: Vec<usize>,
@@ -64,7 +65,7 @@ struct Typed {
 
 impl Typed {
     /// Plans a statement, unoptimized, with the types of its parameters as far as they are known.
-    async fn plan(
+    pub async fn plan(
         state: &SessionState,
         mut statement: ast::Statement,
         types: &[Option<SqlType>],
@@ -83,7 +84,7 @@ impl Typed {
     }
 
     /// Puts values in the place of the parameters.
-    fn bind(self, parameters: &[Parameter]) -> Result<LogicalPlan> {
+    pub fn bind(self, parameters: &[Parameter]) -> Result<LogicalPlan> {
         if self.order.is_empty() {
             return Ok(self.plan);
         }
@@ -94,6 +95,12 @@ impl Typed {
         });
         let values = values.collect::<Result<Vec<_>>>()?;
         Ok(self.plan.with_param_values(ParamValues::List(values))?)
+    }
+
+    /// The plan after a step that keeps its parameters.
+    pub fn try_map(self, step: impl FnOnce(LogicalPlan) -> Result<LogicalPlan>) -> Result<Self> {
+        let plan = step(self.plan)?;
+        Ok(Self { plan, ..self })
     }
 
     /// What the plan tells of parameters without a type.

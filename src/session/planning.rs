@@ -163,22 +163,39 @@ pub(super) fn parse_query(text: &str) -> Result<Box<ast::Query>> {
     }
 }
 
-/// Names of the relations that a statement reads, without `WITH` names; those of another schema
-/// than `public` come with it: `pg_catalog.pg_class`.
+/// The relations that a statement reads, without `WITH` names.
+#[derive(Debug, Default)]
+pub(super) struct RelationsRead {
+    /// All of them; those of another schema than `public` come with it: `pg_catalog.pg_class`.
+    pub names: BTreeSet<String>,
+    /// Those that are written without a schema, so that a temporary table or view can be meant.
+    pub bare: BTreeSet<String>,
+}
+
+/// Finds what a statement reads.
 pub(super) fn relations_read(
     state: &SessionState,
     mut statement: ast::Statement,
-) -> Result<Vec<String>> {
+) -> Result<RelationsRead> {
     functions::marked(state, &mut statement)?;
     let statement = rewritten(statement)?;
     let references =
         state.resolve_table_references(&ParsedStatement::Statement(Box::new(statement)))?;
-    let names: BTreeSet<String> = references
-        .into_iter()
-        .map(|reference| match reference.schema() {
-            None | Some("public") => reference.table().to_owned(),
-            Some(schema) => format!("{schema}.{}", reference.table()),
-        })
-        .collect();
-    Ok(names.into_iter().collect())
+    let mut read = RelationsRead::default();
+    for reference in references {
+        let table = reference.table();
+        match reference.schema() {
+            None => {
+                read.bare.insert(table.to_owned());
+                read.names.insert(table.to_owned());
+            }
+            Some("public") => {
+                read.names.insert(table.to_owned());
+            }
+            Some(schema) => {
+                read.names.insert(format!("{schema}.{table}"));
+            }
+        }
+    }
+    Ok(read)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::execution::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
@@ -31,14 +31,17 @@ pub(super) async fn start(
     let plan = planning::analyzed(state, plan.clone())?;
     let schema = planning::output_schema(&plan);
     let schema = origins::marked(schema, as_written, state);
-    let physical = threads::physical_plan(state, &plan).await?;
+    let plan = threads::optimized(state, plan)?;
+    let physical = threads::physical_plan_of(state, &plan).await?;
     let rows = threads::start_plan(state, physical)?;
-    let wanted = schema.clone();
-    let rows = rows
-        .map_err(Error::from)
-        .map(move |batch| with_schema(batch?, &wanted))
-        .boxed();
-    Ok((schema, rows))
+    Ok((schema.clone(), with_schema_of(rows, schema)))
+}
+
+/// The rows of a plan under the schema that its analysis gave.
+pub(super) fn with_schema_of(rows: SendableRecordBatchStream, schema: SchemaRef) -> RowStream {
+    rows.map_err(Error::from)
+        .map(move |batch| with_schema(batch?, &schema))
+        .boxed()
 }
 
 /// Field metadata names the SQL type of a column, and not every operator hands it on.
@@ -96,6 +99,9 @@ impl Session {
         query: &ast::Query,
         parameters: &[Parameter],
     ) -> Result<(SchemaRef, RowStream)> {
+        if let Some(started) = self.start_reused(query, parameters).await? {
+            return Ok(started);
+        }
         let state = self.planning_state();
         let plan = plan_with_values(&state, planning::query_statement(query), parameters).await?;
         start(&state, &plan).await

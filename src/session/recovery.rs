@@ -18,7 +18,7 @@ use crate::catalog::history::HistoryFilter;
 use crate::checkpoint::recovery::PartReport;
 use crate::engine::lateness::wants_watermark;
 use crate::engine::recovery::{Recovered, Recovery};
-use crate::engine::{CheckpointDiagnosis, Usable};
+use crate::engine::{CheckpointDiagnosis, Usable, naming_members};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::{quote_identifier, quote_literal};
 use crate::sql::recovery::RecoveryStatement;
@@ -107,7 +107,22 @@ impl Session {
                 format!("{tag} cannot run inside a transaction block"),
             ));
         }
-        let rows = match statement {
+        let found = self.found(statement).await;
+        // What the engine advises names pipelines, and a view may have such a name by now.
+        let members = self.definitions().hidden_pipelines();
+        let named = |text: &str| naming_members(text, &members);
+        let mut rows = found.map_err(|error| error.with_texts(named))?;
+        for cell in rows.iter_mut().flatten() {
+            if let Cell::Text(Some(text)) = cell {
+                *text = named(text);
+            }
+        }
+        rows_of(statement, &rows)
+    }
+
+    /// The rows of a statement.
+    async fn found(&mut self, statement: &RecoveryStatement) -> Result<Vec<Vec<Cell>>> {
+        Ok(match statement {
             RecoveryStatement::DiagnoseCheckpoint { name, as_json } => {
                 self.diagnose_checkpoint(name, *as_json).await?
             }
@@ -143,8 +158,7 @@ impl Session {
                 let pipeline = self.pipeline_of_any(name)?;
                 advice_rows(self.check(&pipeline)?)
             }
-        };
-        rows_of(statement, &rows)
+        })
     }
 
     /// The pipeline of that name, or that of the view or sink of that name.
@@ -342,7 +356,7 @@ impl Session {
         let mut metrics = Vec::new();
         for query in status.queries.iter().filter(|q| q.pipeline == pipeline) {
             let filter = HistoryFilter {
-                name: Some(query.stream_name.clone()),
+                name: Some(snapshot.kept_name(&query.stream_name).to_owned()),
                 limit: Some(advice::BATCHES),
             };
             metrics.extend(self.parts.history.metrics(&filter)?);

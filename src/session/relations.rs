@@ -1,6 +1,7 @@
 //! The schemas of relations as DataFusion's planner sees them: `public`, the session's temporary
-//! tables, and what a name without a schema means. That is as PostgreSQL's search path would find it:
-//! temporary tables, then relations of the catalog, the system tables, `pg_catalog`.
+//! tables, the system tables, and what a name without a schema means. That is as PostgreSQL's search
+//! path would find it: temporary tables, then relations of the catalog, the system tables,
+//! `pg_catalog`.
 //!
 //! A materialized view is read at the statement's batch, a stream as far as it goes now, a table
 //! at the newest commit and the transaction's own changes, a view is its planned query.
@@ -42,6 +43,8 @@ pub(super) enum Place {
     Public,
     /// the schema `pg_temp`
     Temporary,
+    /// the schema of the system tables
+    System,
     /// where names without a schema are looked for
     SearchPath,
 }
@@ -94,13 +97,17 @@ impl SessionSchema {
             .ok_or_else(closed)
     }
 
+    fn has_system_tables(&self) -> bool {
+        matches!(self.place, Place::System | Place::SearchPath)
+    }
+
     /// The definition that a name means here.
     fn object(&self, name: &str) -> Option<Arc<CatalogObject>> {
-        let catalog = self.scope.catalog();
         match self.place {
-            Place::Temporary => catalog.temporary().get(name).cloned(),
-            Place::SearchPath if !versions::is_stored() => self.scope.find(name),
-            Place::SearchPath | Place::Public => catalog.permanent(name).cloned(),
+            Place::Temporary => self.scope.catalog().temporary().get(name).cloned(),
+            Place::System => None,
+            Place::SearchPath => self.scope.meant(name),
+            Place::Public => self.scope.meant_in_public(name),
         }
     }
 
@@ -156,7 +163,7 @@ impl SessionSchema {
         }
         let parts = alive(&self.parts)?;
         let reads = self.scope.reads(parts.engine());
-        let shown = reads.shown(&object.name, object.oid);
+        let shown = reads.shown(object.kept_name(), object.oid);
         Ok(shown.unwrap_or_else(|| Arc::clone(object)))
     }
 
@@ -170,16 +177,21 @@ impl SessionSchema {
         // Boxed: a view may read a view, and so on.
         let catalog = self.scope.catalog();
         let planned = planning::plan_view_query(&state, query, view);
-        let plan = Box::pin(as_owner(catalog.access(), view, planned))
-            .await
-            .map_err(planning::external)?;
+        let plan = match view.is_temporary() {
+            // The session itself is its owner.
+            true => Box::pin(planned).await,
+            false => Box::pin(as_owner(catalog.access(), view, planned)).await,
+        };
+        let plan = plan.map_err(planning::external)?;
         Ok(Arc::new(ViewTable::new(plan, Some(query.to_owned()))))
     }
 
     fn is_committed(&self, object: &CatalogObject) -> PlanResult<bool> {
         let committed = alive(&self.parts)?.catalog.snapshot();
         let found = committed.object(&object.name);
-        Ok(found.is_some_and(|o| o.oid == object.oid))
+        // Or under another name: this very transaction renamed it.
+        Ok(found.is_some_and(|o| o.oid == object.oid)
+            || committed.object_by_oid(object.oid).is_some())
     }
 
     async fn pg_catalog_table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
@@ -204,6 +216,7 @@ impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
         let catalog = self.scope.catalog();
         let wanted: Vec<_> = match self.place {
+            Place::System => return system_tables::names().map(str::to_owned).collect(),
             Place::Temporary => catalog.temporary().values().collect(),
             Place::Public | Place::SearchPath => catalog.objects().collect(),
         };
@@ -226,19 +239,22 @@ impl SchemaProvider for SessionSchema {
                 },
             ));
         }
-        if self.place == Place::Temporary {
+        if !self.has_system_tables() {
             return Ok(None);
         }
         let facts = alive(&self.parts)?.system_facts(self.scope.subject());
         if let Some(table) = system_tables::provider(name, &facts) {
             return Ok(Some(table));
         }
-        self.pg_catalog_table(name).await
+        match self.place {
+            Place::SearchPath => self.pg_catalog_table(name).await,
+            _ => Ok(None),
+        }
     }
 
     fn table_exist(&self, name: &str) -> bool {
         self.object(name).is_some()
-            || self.place != Place::Temporary && system_tables::schema_of(name).is_some()
+            || self.has_system_tables() && system_tables::schema_of(name).is_some()
     }
 }
 
@@ -266,9 +282,18 @@ pub(super) struct Relation {
 }
 
 impl Relation {
-    /// The relation's identifier, and the version of its columns that it shows.
-    pub fn shown(&self) -> (u32, usize) {
-        (self.object.oid, self.object.shown_version())
+    /// The relation, and the version of its columns that it shows.
+    pub fn shown(&self) -> versions::Shown {
+        versions::Shown {
+            oid: self.object.oid,
+            kept_name: self.object.kept_name().to_owned(),
+            version: self.object.shown_version(),
+        }
+    }
+
+    /// The view that it is; `None`: a stream.
+    pub fn view(&self) -> Option<&CatalogObject> {
+        self.view_scope.as_ref().map(|_| self.object.as_ref())
     }
 
     /// The orders by which conditions may find rows.
@@ -315,7 +340,7 @@ impl TableProvider for Relation {
 
     async fn scan(
         &self,
-        _session: &dyn PlanningSession,
+        session: &dyn PlanningSession,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
@@ -330,11 +355,14 @@ impl TableProvider for Relation {
         if let Some(scope) = &self.view_scope {
             let reads = scope.reads(parts.engine());
             reads
-                .wait_until_readable(&self.object.name)
+                .wait_until_readable(&self.object)
                 .await
                 .map_err(planning::external)?;
-            let read = view_read(reads, &self.object, &whole, columns, filters);
-            return Ok(Arc::new(ViewScan::new(read, schema, limit)));
+            let mut read = view_read(reads, &self.object, &whole, columns, filters);
+            let index = read.order.index.as_deref();
+            read.index_shown = index.map(|kept| scope.catalog().shown_name(kept).to_owned());
+            let parts_max = session.config().target_partitions();
+            return Ok(Arc::new(ViewScan::new(read, schema, limit, parts_max)));
         }
         let partition: Arc<dyn PartitionStream> = Arc::new(StreamRows {
             object: Arc::clone(&self.object),
@@ -369,6 +397,7 @@ fn view_read(
     .choose(filters);
     ViewRead {
         order: orders.swap_remove(chosen.order),
+        index_shown: None,
         context,
         view: Arc::clone(view),
         wanted: chosen.wanted,

@@ -8,6 +8,7 @@ use super::rowset::done;
 use super::work::record_event;
 use super::{Notice, Session, StatementResult, show};
 use crate::catalog::changes::CatalogChange;
+use crate::catalog::renaming::KeptName;
 use crate::catalog::snapshot::{kind_keyword, pipeline_of};
 use crate::error::{Error, Result};
 use crate::sql::statement::{ObjectKind, Statement};
@@ -47,15 +48,18 @@ impl Session {
                 ("START ALL".to_owned(), all)
             }
         };
+        let mut kept_targets = Vec::with_capacity(targets.len());
         for (kind, name) in &targets {
             if let Some(pipeline) = self.pipeline_named(*kind, name)? {
                 self.set_stopped(&pipeline, false).await?;
             }
-            self.parts.engine().start(*kind, name).await?;
+            let kept = self.kept_name(*kind, name)?;
+            self.parts.engine().start(*kind, &kept).await?;
+            kept_targets.push((*kind, kept));
         }
         if let Some(within) = within {
             let engine = self.parts.engine();
-            let started = targets
+            let started = kept_targets
                 .iter()
                 .map(|(kind, name)| engine.started(*kind, name, within));
             futures::future::try_join_all(started).await?;
@@ -75,6 +79,7 @@ impl Session {
                 self.set_stopped(pipeline, true).await?;
             }
             let engine = self.parts.engine();
+            let pipelines: Vec<_> = pipelines.iter().map(|p| KeptName::of_pipeline(p)).collect();
             let stopped = pipelines
                 .iter()
                 .map(|pipeline| engine.stop(ObjectKind::Pipeline, pipeline, within));
@@ -86,14 +91,14 @@ impl Session {
             self.set_stopped(&pipeline, true).await?;
             self.tell_stopped_together(&pipeline, *kind, name);
         }
-        self.parts.engine().stop(*kind, name, within).await?;
+        let kept = self.kept_name(*kind, name)?;
+        self.parts.engine().stop(*kind, &kept, within).await?;
         Ok(done(format!("STOP {}", kind_keyword(*kind))))
     }
 
     pub(super) async fn refresh(&mut self, view: &str) -> Result<StatementResult> {
-        self.definitions()
-            .require(ObjectKind::MaterializedView, view)?;
-        self.parts.engine().refresh(view).await?;
+        let view = self.kept_name(ObjectKind::MaterializedView, view)?;
+        self.parts.engine().refresh(&view).await?;
         Ok(done("REFRESH MATERIALIZED VIEW"))
     }
 
@@ -102,9 +107,8 @@ impl Session {
         view: &str,
         within: Option<Duration>,
     ) -> Result<StatementResult> {
-        self.definitions()
-            .require(ObjectKind::MaterializedView, view)?;
-        self.parts.engine().wait_for(view, within).await?;
+        let view = self.kept_name(ObjectKind::MaterializedView, view)?;
+        self.parts.engine().wait_for(&view, within).await?;
         Ok(done("WAIT"))
     }
 
@@ -134,6 +138,14 @@ impl Session {
     fn pipeline_names(&self) -> Vec<String> {
         let snapshot = self.definitions();
         snapshot.pipelines().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What the engine knows a relation, sink or pipeline by that a statement names.
+    pub(super) fn kept_name(&self, kind: ObjectKind, name: &str) -> Result<KeptName> {
+        match kind {
+            ObjectKind::Pipeline => Ok(KeptName::of_pipeline(name)),
+            _ => Ok(KeptName::of(self.definitions().require(kind, name)?)),
+        }
     }
 
     /// The pipeline whose stopped state `kind name` is about: a view's or its own. A stream or

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::versions;
 use crate::catalog::access::Subject;
 use crate::catalog::definition::CatalogObject;
 use crate::catalog::snapshot::CatalogSnapshot;
-use crate::catalog::temporary::TemporaryTables;
+use crate::catalog::temporary::{TemporaryTables, temporary_name};
 use crate::engine::{Engine, ReadContext};
 
 /// Shared by a session and its schema provider.
@@ -72,8 +73,31 @@ impl StatementScope {
         self.state.lock().unseen = Some(oid);
     }
 
-    /// The relation that a name without a schema means.
-    pub fn find(&self, name: &str) -> Option<Arc<CatalogObject>> {
+    /// The relation that a name without a schema means where it stands: in a stored query what it meant there.
+    pub fn meant(&self, name: &str) -> Option<Arc<CatalogObject>> {
+        if !versions::is_stored() {
+            return self.find(name);
+        }
+        let present = versions::present_name(name);
+        match temporary_name(&present) {
+            Some(temporary) => self.catalog().temporary().get(temporary).cloned(),
+            None => self.catalog().permanent(&present).cloned(),
+        }
+    }
+
+    /// The relation of the schema `public` that a name means where it stands.
+    pub fn meant_in_public(&self, name: &str) -> Option<Arc<CatalogObject>> {
+        let present = versions::present_name(name);
+        // What a temporary table of the name is called now is no matter to `public.name`.
+        let name = match temporary_name(&present) {
+            Some(_) => name,
+            None => &present,
+        };
+        self.catalog().permanent(name).cloned()
+    }
+
+    /// The relation that a name without a schema means in what is said now.
+    fn find(&self, name: &str) -> Option<Arc<CatalogObject>> {
         let state = self.state.lock();
         let temporary = state.catalog.temporary().get(name);
         let seen = temporary.filter(|object| Some(object.oid) != state.unseen);

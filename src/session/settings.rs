@@ -29,10 +29,17 @@ pub struct Settings {
 }
 
 /// `values` outlive the transaction, `local` ones do not.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Layer {
     values: BTreeMap<String, String>,
     local: BTreeMap<String, String>,
+}
+
+/// All that was said of parameters at some instant.
+#[derive(Debug)]
+pub(super) struct Said {
+    current: Layer,
+    startup: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +81,21 @@ impl Settings {
             }
             _ => known(&key).map(|k| k.default.to_owned()),
         })
+    }
+
+    /// What is said now.
+    pub(super) fn said(&self) -> Said {
+        let state = self.state.lock();
+        Said {
+            current: state.current.clone(),
+            startup: state.startup.clone(),
+        }
+    }
+
+    /// Nothing else is said now.
+    pub(super) fn are_as_said(&self, said: &Said) -> bool {
+        let state = self.state.lock();
+        state.current == said.current && state.startup == said.startup
     }
 
     /// A parameter's name as PostgreSQL spells it.

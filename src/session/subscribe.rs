@@ -1,7 +1,8 @@
 //! `SUBSCRIBE TO v`: the changes of a relation as rows, batch by batch.
 //!
 //! Rows are `batch_id`, `change_kind` (`insert`, `delete`; `update_before` and `update_after` one
-//! after the other where a key stays; `progress` with NULL columns), then the view's columns. A
+//! after the other where a key stays; `progress` with NULL columns: that the snapshot is whole, where changes
+//! begin, and batches without any), then the view's columns. A
 //! change of weight n is n rows. Within a batch deletes come before inserts, so that a reader who
 //! applies rows in order never holds a key twice. A stream or table is followed in the same way;
 //! its batches are the commits of the durable log.
@@ -21,6 +22,7 @@ use super::query::RowStream;
 use super::temporary::refuse_temporary;
 use super::{Session, StatementResult, query};
 use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::renaming::KeptName;
 use crate::dataflow::change::ChangeBatch;
 use crate::engine::{CommittedChanges, SubscribeFrom, Subscription};
 use crate::error::{Error, Result, sqlstate};
@@ -61,12 +63,14 @@ impl Session {
             found => {
                 let engine = self.parts.engine();
                 let context = engine.read_context();
-                if found.is_some_and(|o| context.shown(&o.name, o.oid).is_some()) {
+                let object = found.ok_or_else(|| no_relation(&subscribe.name))?;
+                refuse_temporary(object, "subscribe to")?;
+                if context.shown(object.kept_name(), object.oid).is_some() {
                     return Err(being_replaced(&subscribe.name));
                 }
-                let (name, after) = (&subscribe.name, subscribe.after_batch);
+                let (name, after) = (KeptName::of(object), subscribe.after_batch);
                 engine
-                    .subscribe(name, subscribe.snapshot, subscribe.progress, after)
+                    .subscribe(&name, subscribe.snapshot, subscribe.progress, after)
                     .await?
             }
         };
@@ -99,10 +103,22 @@ impl Session {
                 let (batch_id, contents) = self.contents(layout)?;
                 let from = SubscribeFrom::After(batch_id);
                 let live = engine.subscribe_to_source(object, from).await?;
+                let whole = CommittedChanges {
+                    batch_id,
+                    snapshot: false,
+                    changes: Vec::new(),
+                };
+                let contents = contents.chain([Ok(whole)]);
                 stream::iter(contents).chain(live).boxed()
             }
             _ => engine.subscribe_to_source(object, from).await?,
         };
+        let progress = subscribe.progress;
+        let is_told = move |told: &Result<CommittedChanges>| {
+            let has_changes = told.as_ref().map_or(true, |c| !c.changes.is_empty());
+            std::future::ready(progress || has_changes)
+        };
+        let changes = changes.filter(is_told).boxed();
         let key = layout.filter(|layout| !layout.is_bag());
         Ok(Subscription {
             schema: object.schema(),
@@ -247,6 +263,13 @@ fn progress_row(schema: &SchemaRef, batch_id: u64) -> Result<RecordBatch> {
             .map(|field| new_null_array(field.data_type(), 1)),
     );
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
+fn no_relation(name: &str) -> Error {
+    Error::new(
+        sqlstate::UNDEFINED_TABLE,
+        format!("relation \"{name}\" does not exist"),
+    )
 }
 
 /// A replaced view has no changes before the batch that fills it.

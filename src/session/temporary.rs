@@ -1,4 +1,4 @@
-//! Temporary tables: the session's side.
+//! Temporary tables and views: the session's side.
 //!
 //! ```text
 //!   committed definitions ──┐
@@ -10,25 +10,28 @@
 //! in memory is gone with the session, however it ends. Rows are counted against the memory of
 //! queries between transactions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use super::Session;
+use super::StatementResult;
 use super::dml::transaction::Overlays;
 use super::rowset::done;
-use super::{StatementResult, versions};
 use crate::catalog::changes::{CatalogChange, CatalogTransaction};
 use crate::catalog::definition::CatalogObject;
-use crate::catalog::snapshot::CatalogSnapshot;
-use crate::catalog::temporary::{OnCommit, TEMPORARY_SCHEMA, TemporaryTables};
+use crate::catalog::renaming::follow_all;
+use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_name, kind_of};
+use crate::catalog::temporary::{OnCommit, TEMPORARY_SCHEMA, TemporaryTables, temporary_name};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CopyTarget, Statement};
 
 /// A session's temporary tables between two transactions; their rows are in the session's rows.
 pub(super) struct Temporary {
     definitions: TemporaryTables,
+    /// The permanent relations that they read, which others may rename: names and identifiers.
+    read: BTreeMap<String, u32>,
     /// Counts changes of the definitions.
     version: u64,
     /// The committed definitions that were looked at last, and with the session's own over them.
@@ -39,6 +42,7 @@ pub(super) struct Temporary {
 /// What a commit leaves of temporary tables.
 pub(super) struct KeptTemporary {
     definitions: TemporaryTables,
+    read: BTreeMap<String, u32>,
     rows: Arc<Overlays>,
 }
 
@@ -46,6 +50,7 @@ impl Temporary {
     pub fn new(pool: &Arc<dyn MemoryPool>) -> Self {
         Self {
             definitions: TemporaryTables::new(),
+            read: BTreeMap::new(),
             version: 0,
             seen: None,
             memory: MemoryConsumer::new("temporary tables").register(pool),
@@ -67,10 +72,53 @@ impl Temporary {
         {
             return Arc::clone(seen);
         }
+        self.follow_renamed(&committed);
         let seen = Arc::new(committed.with_temporary(self.definitions.clone()));
         self.seen = Some((committed, Arc::clone(&seen)));
         seen
     }
+
+    /// Views go on over relations that have other names since they were looked at last.
+    fn follow_renamed(&mut self, committed: &CatalogSnapshot) {
+        let is_same = |(name, oid): (&String, &u32)| {
+            let found = committed.permanent(name);
+            found.is_some_and(|object| object.oid == *oid)
+        };
+        if self.read.iter().all(is_same) {
+            return;
+        }
+        let renamed: Vec<(String, String)> = self
+            .read
+            .iter()
+            .filter_map(|(name, oid)| {
+                let object = committed.object_by_oid(*oid)?;
+                (object.name != *name).then(|| (name.clone(), object.name.clone()))
+            })
+            .collect();
+        // By a name that none has, since two relations may have exchanged theirs.
+        let aside = |name: &str| format!("renamed.{name}");
+        for (name, _) in &renamed {
+            follow_all(&mut self.definitions, name, &aside(name));
+        }
+        for (name, new_name) in &renamed {
+            follow_all(&mut self.definitions, &aside(name), new_name);
+        }
+        self.read = permanent_reads(&self.definitions, committed);
+        if !renamed.is_empty() {
+            self.version += 1;
+        }
+    }
+}
+
+/// The permanent relations that temporary views read, as far as they are there.
+fn permanent_reads(
+    definitions: &TemporaryTables,
+    catalog: &CatalogSnapshot,
+) -> BTreeMap<String, u32> {
+    let views = definitions.values();
+    let read = views.flat_map(|view| depends_on(&view.definition));
+    let found = read.filter_map(|name| Some((name.clone(), catalog.permanent(name)?.oid)));
+    found.collect()
 }
 
 impl Session {
@@ -88,6 +136,8 @@ impl Session {
     ) -> Result<KeptTemporary> {
         let mut definitions = catalog.take_temporary();
         definitions.retain(|_, table| table.on_commit() != OnCommit::Drop);
+        drop_views_without_tables(&mut definitions);
+        let read = permanent_reads(&definitions, &catalog.snapshot());
         let keeps_rows: HashMap<u32, bool> = definitions
             .values()
             .map(|table| (table.oid, table.on_commit() == OnCommit::PreserveRows))
@@ -99,7 +149,11 @@ impl Session {
         }
         let bytes = rows.values().map(|table| table.bytes()).sum();
         self.temporary.memory.try_resize(bytes)?;
-        Ok(KeptTemporary { definitions, rows })
+        Ok(KeptTemporary {
+            definitions,
+            read,
+            rows,
+        })
     }
 
     /// The commit worked.
@@ -107,6 +161,7 @@ impl Session {
         self.rows.keep_temporary(kept.rows);
         if kept.definitions != self.temporary.definitions {
             self.temporary.definitions = kept.definitions;
+            self.temporary.read = kept.read;
             self.temporary.version += 1;
             self.temporary.seen = None;
         }
@@ -126,6 +181,7 @@ impl Session {
     pub(super) fn forget_temporary(&mut self) {
         self.keep_temporary(KeptTemporary {
             definitions: TemporaryTables::new(),
+            read: BTreeMap::new(),
             rows: Arc::default(),
         });
         self.temporary.memory.free();
@@ -134,6 +190,9 @@ impl Session {
     /// Statements of ours name relations without a schema from here on: one that said `public` means
     /// what is permanent.
     pub(super) fn settle_names(&self, statement: &Statement) -> Option<Statement> {
+        if matches!(statement, Statement::Query(_)) {
+            return None;
+        }
         let catalog = self.definitions();
         let mut settled = statement.clone();
         let mut is_changed = false;
@@ -177,19 +236,19 @@ fn target_names(statement: &mut Statement) -> Option<Vec<&mut String>> {
     })
 }
 
-/// A view outlives the session, and others read it.
-pub(super) fn refuse_in_view(
-    plan: &datafusion::logical_expr::LogicalPlan,
-    is_materialized: bool,
-) -> Result<()> {
-    if !versions::reads_temporary(plan)? {
-        return Ok(());
+/// Views over tables that a commit dropped go along.
+fn drop_views_without_tables(definitions: &mut TemporaryTables) {
+    loop {
+        let names: BTreeSet<String> = definitions.keys().cloned().collect();
+        let before = definitions.len();
+        definitions.retain(|_, object| {
+            let mut reads = depends_on(&object.definition).filter_map(|read| temporary_name(read));
+            reads.all(|read| names.contains(read))
+        });
+        if definitions.len() == before {
+            return;
+        }
     }
-    Err(match is_materialized {
-        true => Error::unsupported("materialized views must not use temporary tables or views"),
-        false => Error::unsupported("a view cannot read temporary tables")
-            .hint("Write the query in FROM, or create a table that stays."),
-    })
 }
 
 /// What lasts cannot be made of a temporary table.
@@ -198,7 +257,11 @@ pub(super) fn refuse_temporary(object: &CatalogObject, what: &str) -> Result<()>
         false => Ok(()),
         true => Err(Error::new(
             sqlstate::WRONG_OBJECT_TYPE,
-            format!("cannot {what} temporary table \"{}\"", object.name),
+            format!(
+                "cannot {what} temporary {} \"{}\"",
+                kind_name(kind_of(&object.definition)),
+                object.name
+            ),
         )
         .hint("Create a table that stays: CREATE TABLE … .")),
     }

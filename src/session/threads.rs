@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result as QueryResult};
-use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -59,13 +59,30 @@ const MULTIPLYING: [&str; 5] = [
     "UnnestExec",
 ];
 
-/// The physical plan of a query. Operators that would compute long between two reads pause in it:
-/// only there a query can be ended.
+/// The physical plan of a query.
 pub(in crate::session) async fn physical_plan(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = state.create_physical_plan(plan).await?;
+    physical_plan_of(state, &state.optimize(plan)?).await
+}
+
+/// An analyzed plan, optimized.
+pub(in crate::session) fn optimized(
+    state: &SessionState,
+    plan: LogicalPlan,
+) -> Result<LogicalPlan> {
+    Ok(state.optimizer().optimize(plan, state, |_, _| {})?)
+}
+
+/// The physical plan of an optimized one. Operators that would compute long between two reads pause in it:
+/// only there a query can be ended.
+pub(in crate::session) async fn physical_plan_of(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let planner = state.query_planner();
+    let plan = planner.create_physical_plan(plan, state).await?;
     let paused = plan.transform_up(|node| {
         Ok(match MULTIPLYING.contains(&node.name()) {
             true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
@@ -80,11 +97,19 @@ pub(in crate::session) fn start_plan(
     state: &SessionState,
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<SendableRecordBatchStream> {
+    start_plan_in(state, state.task_ctx(), plan)
+}
+
+/// As [`start_plan`], in a context of the session's that is there.
+pub(in crate::session) fn start_plan_in(
+    state: &SessionState,
+    context: Arc<TaskContext>,
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<SendableRecordBatchStream> {
     let threads = state.config().get_extension::<QueryThreads>();
     let handle = threads.and_then(|threads| threads.handle());
     let handle = handle.unwrap_or_else(Handle::current);
     let schema = plan.schema();
-    let context = state.task_ctx();
     let (sender, receiver) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     let work = async move {

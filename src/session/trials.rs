@@ -9,6 +9,7 @@ use super::Session;
 use super::recovery::Cell;
 use super::work::record_event;
 use crate::catalog::definition::{CatalogObject, Definition};
+use crate::catalog::renaming::KeptName;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::database::DatabaseParts;
 use crate::engine::drilling::{Drill, Fault, Verdict};
@@ -20,8 +21,8 @@ use crate::sql::statement::ObjectKind;
 
 impl Session {
     pub(super) async fn verify(&self, name: &str, sample: Option<u64>) -> Result<Vec<Vec<Cell>>> {
-        self.require_view(name)?;
-        let found = self.parts.engine().verify(name, sample).await?;
+        let kept = self.require_view(name)?;
+        let found = self.parts.engine().verify(&kept, sample).await?;
         let (method, how) = match found.method {
             Method::OneQuery => (
                 "query",
@@ -52,7 +53,7 @@ impl Session {
         record_event(
             &self.parts,
             "verified",
-            name,
+            kept.as_str(),
             json!({
                 "batch_id": found.batch_id,
                 "method": method,
@@ -79,11 +80,11 @@ impl Session {
     }
 
     /// Only what is computed and stored can be computed again and compared.
-    fn require_view(&self, name: &str) -> Result<()> {
+    fn require_view(&self, name: &str) -> Result<KeptName> {
         let snapshot = self.definitions();
-        let required = snapshot.require(ObjectKind::MaterializedView, name);
-        let Err(error) = required else {
-            return Ok(());
+        let error = match snapshot.require(ObjectKind::MaterializedView, name) {
+            Ok(view) => return Ok(KeptName::of(view)),
+            Err(error) => error,
         };
         if error.sqlstate() != sqlstate::WRONG_OBJECT_TYPE {
             return Err(error);

@@ -27,6 +27,8 @@ use crate::error::Result;
 /// What names mean while something is planned.
 #[derive(Debug, Clone, Default)]
 struct Meaning {
+    /// names of relations, and what those are named now
+    renamed: BTreeMap<String, String>,
     /// of altered relations; `None`: as they are now
     versions: Option<BTreeMap<String, usize>>,
     /// the functions in SQL that there are; `None`: the catalog's
@@ -47,6 +49,7 @@ fn present_meaning() -> Meaning {
 /// others what they were created with, and names of functions the kept ones.
 pub(super) async fn meaning<T>(kept: &KeptNames, planning: impl Future<Output = T>) -> T {
     let meaning = Meaning {
+        renamed: kept.renamed.clone(),
         versions: Some(kept.versions.clone()),
         functions: Some(kept.functions.clone()),
         ..present_meaning()
@@ -86,6 +89,12 @@ pub(super) fn meant(object: &Arc<CatalogObject>) -> Arc<CatalogObject> {
     }
 }
 
+/// The name that a relation has now which is written so.
+pub(super) fn present_name(written: &str) -> String {
+    let renamed = present_meaning().renamed;
+    renamed.get(written).cloned().unwrap_or(written.to_owned())
+}
+
 /// The versions to keep with a query that is created now and reads these relations.
 pub(super) fn present<'a>(
     catalog: &CatalogSnapshot,
@@ -100,18 +109,21 @@ pub(super) fn present<'a>(
         .collect()
 }
 
-/// Puts the version into the name of each scan of an altered relation.
+/// Puts what a pipeline knows a relation by into the name of each scan: the name that it is kept under and the
+/// version of its columns.
 pub(super) fn in_scan_names(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::TableScan(scan) = &plan else {
             return Ok(Transformed::no(plan));
         };
         let provider = source_as_provider(&scan.source)?;
-        let version = shown_by(provider.as_ref()).map_or(0, |(_, version)| version);
-        if version == 0 {
+        let Some(shown) = shown_by(provider.as_ref()) else {
+            return Ok(Transformed::no(plan));
+        };
+        let name = versioned_name(&shown.kept_name, shown.version);
+        if name == scan.table_name.table() {
             return Ok(Transformed::no(plan));
         }
-        let name = versioned_name(scan.table_name.table(), version);
         let alias = scan.table_name.clone();
         let versioned = TableScanBuilder::new(TableReference::bare(name), scan.source.clone())
             .with_projection(scan.projection.clone())
@@ -131,7 +143,7 @@ pub(super) fn reads_temporary(plan: &LogicalPlan) -> Result<bool> {
         if let LogicalPlan::TableScan(scan) = plan {
             let provider = source_as_provider(&scan.source)?;
             let shown = shown_by(provider.as_ref());
-            found |= shown.is_some_and(|(oid, _)| is_temporary(oid));
+            found |= shown.is_some_and(|shown| is_temporary(shown.oid));
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -145,12 +157,20 @@ pub(super) fn is_stored() -> bool {
 
 /// The version of the relation `oid` that a provider shows; `None` if it shows another one.
 pub(super) fn scanned_version(provider: &dyn Any, oid: u32) -> Option<usize> {
-    let (found, version) = shown_by(provider)?;
-    (found == oid).then_some(version)
+    let shown = shown_by(provider)?;
+    (shown.oid == oid).then_some(shown.version)
 }
 
-/// The relation that a provider shows, and the version of its columns.
-fn shown_by(provider: &dyn Any) -> Option<(u32, usize)> {
+/// The relation that a provider shows.
+pub(super) struct Shown {
+    pub oid: u32,
+    /// What pipelines know it by.
+    pub kept_name: String,
+    /// The version of its columns.
+    pub version: usize,
+}
+
+fn shown_by(provider: &dyn Any) -> Option<Shown> {
     if let Some(relation) = provider.downcast_ref::<Relation>() {
         return Some(relation.shown());
     }

@@ -30,7 +30,7 @@ use futures::{StreamExt, stream};
 use super::planning;
 use crate::catalog::definition::CatalogObject;
 use crate::dataflow::view_storage::ViewRows;
-use crate::engine::{ReadContext, ReadOrder};
+use crate::engine::{ReadContext, ReadOrder, WholeRows};
 use crate::state::WantedKeys;
 
 /// Batches of a view that wait between the reading thread and the query.
@@ -43,11 +43,29 @@ pub(super) struct ViewRead {
     pub view: Arc<CatalogObject>,
     /// By which of its orders.
     pub order: ReadOrder,
+    /// The name that the order's index has for users.
+    pub index_shown: Option<String>,
     pub wanted: WantedKeys,
     /// The conditions that say what is wanted.
     pub by: Vec<Expr>,
     /// Columns; none: rows are only counted.
     pub columns: Vec<usize>,
+}
+
+impl ViewRead {
+    /// The columns that are read: the first one, where rows are only counted.
+    fn read_columns(&self) -> &[usize] {
+        match self.columns.is_empty() {
+            true => &[0],
+            false => &self.columns,
+        }
+    }
+
+    /// The rows, where others read them before.
+    fn kept(&self) -> Option<WholeRows> {
+        let (context, columns) = (&self.context, self.read_columns());
+        context.kept(&self.view, &self.order, &self.wanted, columns)
+    }
 }
 
 /// The reading of a view, as a plan.
@@ -56,6 +74,8 @@ pub(super) struct ViewScan {
     read: ViewRead,
     schema: SchemaRef,
     fetch: Option<usize>,
+    /// Its rows, if they are at hand; they are given out in as many parts as there are partitions.
+    kept: Option<WholeRows>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -67,11 +87,13 @@ impl fmt::Debug for ViewRead {
 }
 
 impl ViewScan {
-    /// `schema` is that of the read columns.
-    pub fn new(read: ViewRead, schema: SchemaRef, fetch: Option<usize>) -> Self {
+    /// `schema` is that of the read columns. Rows that are at hand come in up to `parts_max` parts.
+    pub fn new(read: ViewRead, schema: SchemaRef, fetch: Option<usize>, parts_max: usize) -> Self {
+        let kept = read.kept();
+        let parts = kept.as_ref().map_or(1, |rows| rows.len().min(parts_max));
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&schema)),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(parts.max(1)),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
@@ -79,6 +101,7 @@ impl ViewScan {
             read,
             schema,
             fetch,
+            kept,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -89,7 +112,7 @@ impl DisplayAs for ViewScan {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let view = &self.read.view;
         write!(f, "ViewScan: {}", view.name)?;
-        if let Some(index) = &self.read.order.index {
+        if let Some(index) = &self.read.index_shown {
             write!(f, " using {index}")?;
         }
         let columns = view.columns();
@@ -156,6 +179,7 @@ impl ExecutionPlan for ViewScan {
             read: self.read.clone(),
             schema: Arc::clone(&self.schema),
             fetch,
+            kept: self.kept.clone(),
             properties: Arc::clone(&self.properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
@@ -184,17 +208,39 @@ impl ExecutionPlan for ViewScan {
         _context: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let rows = rows(self.read.clone(), Arc::clone(&self.schema), self.fetch);
+        let rows = match &self.kept {
+            Some(kept) => self.part(kept, partition),
+            None => rows(self.read.clone(), Arc::clone(&self.schema), self.fetch),
+        };
         let fetch = self.fetch.unwrap_or(usize::MAX);
         Ok(Box::pin(LimitStream::new(rows, 0, Some(fetch), metrics)))
     }
 }
 
-fn rows(read: ViewRead, schema: SchemaRef, fetch: Option<usize>) -> SendableRecordBatchStream {
-    // A read of no columns still has a number of rows: read the first column, then drop it.
+impl ViewScan {
+    /// A partition's part of rows that are at hand.
+    fn part(&self, kept: &WholeRows, partition: usize) -> SendableRecordBatchStream {
+        let parts = self.properties.partitioning.partition_count();
+        let of = |part: usize| kept.len() * part / parts;
+        let rows = kept[of(partition)..of(partition + 1)].to_vec();
+        let shown = shown(&self.read, &self.schema);
+        let rows = stream::iter(rows).map(move |batch| shown(Ok(batch)));
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            rows,
+        ))
+    }
+}
+
+/// Rows of a view as the plan has them.
+fn shown(
+    read: &ViewRead,
+    schema: &SchemaRef,
+) -> impl Fn(crate::error::Result<RecordBatch>) -> PlanResult<RecordBatch> + Send + use<> {
+    // A read of no columns still has a number of rows: the first column was read, and is dropped.
     let is_count_only = read.columns.is_empty();
-    let shown = Arc::clone(&schema);
-    let shown = move |batch: crate::error::Result<RecordBatch>| -> PlanResult<RecordBatch> {
+    let shown = Arc::clone(schema);
+    move |batch| {
         let batch = batch.map_err(planning::external)?;
         if is_count_only {
             return Ok(batch.project(&[])?);
@@ -203,10 +249,13 @@ fn rows(read: ViewRead, schema: SchemaRef, fetch: Option<usize>) -> SendableReco
         // nullable need not hold any null, which is checked here.
         let columns = batch.columns().to_vec();
         Ok(RecordBatch::try_new(Arc::clone(&shown), columns)?)
-    };
+    }
+}
+
+fn rows(read: ViewRead, schema: SchemaRef, fetch: Option<usize>) -> SendableRecordBatchStream {
+    let shown = shown(&read, &schema);
     let is_short = read.wanted.are_few();
     let open = move || {
-        let columns: &[usize] = if is_count_only { &[0] } else { &read.columns };
         let ViewRead {
             context,
             view,
@@ -214,7 +263,7 @@ fn rows(read: ViewRead, schema: SchemaRef, fetch: Option<usize>) -> SendableReco
             wanted,
             ..
         } = &read;
-        context.scan(view, order, wanted, columns, fetch)
+        context.scan(view, order, wanted, read.read_columns(), fetch)
     };
     let rows = match is_short {
         true => match open() {

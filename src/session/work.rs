@@ -23,6 +23,7 @@ use crate::catalog::access::{AccessChange, ObjectKey};
 use crate::catalog::changes::{CatalogChange, CatalogSavepoint, CatalogTransaction};
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
 use crate::catalog::pg_catalog::notifications::{ChannelAction, Notification};
+use crate::catalog::renaming::KeptName;
 use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of, pipeline_of};
 use crate::database::DatabaseParts;
 use crate::error::{Error, Result};
@@ -46,8 +47,8 @@ pub(super) enum Action {
     AlterRelation(Arc<CatalogObject>),
     /// a table whose rows have moved to another one of its name
     Rekey(Arc<CatalogObject>, Arc<CatalogObject>),
-    /// whole options of a view, sink, stream or pipeline
-    AlterOptions(ObjectKind, String, Options),
+    /// whole options of a view, sink, stream or pipeline, whatever it is named by then
+    AlterOptions(ObjectKind, KeptName, Options),
     /// a pipeline whose views and sinks are another one's now
     MergePipelines { into: String, from: String },
 }
@@ -214,10 +215,12 @@ impl Session {
 
     /// Who reads a view right after its creation finds it filled, as in PostgreSQL, unless that
     /// takes long.
-    async fn wait_for_first_batches(&mut self, created: &[String]) {
+    async fn wait_for_first_batches(&mut self, created: &[KeptName]) {
         let parts = self.parts.clone();
         let filling = parts.engine().first_batches(created, FIRST_BATCH_WAIT);
+        let definitions = parts.catalog.snapshot();
         for view in filling.await {
+            let view = definitions.shown_name(view.as_str());
             self.notice_with_hint(
                 format!("materialized view \"{view}\" is still being filled"),
                 "SELECT * FROM streaming_queries; shows how far it is.".to_owned(),
@@ -307,14 +310,14 @@ async fn commit(parts: Arc<DatabaseParts>, work: Work, rows: Option<RowTransacti
 }
 
 /// Materialized views that were not there before.
-fn created_views(actions: &[Action]) -> Vec<String> {
+fn created_views(actions: &[Action]) -> Vec<KeptName> {
     let created = actions.iter().filter_map(|action| match action {
         Action::CreateView(object, _) => Some(object),
         _ => None,
     });
     created
         .filter(|object| matches!(object.definition, Definition::MaterializedView(_)))
-        .map(|object| object.name.clone())
+        .map(|object| KeptName::of(object))
         .collect()
 }
 
@@ -463,6 +466,9 @@ async fn follow(parts: &DatabaseParts, action: &Action) -> Result<()> {
             record(parts, "created", object);
         }
         Action::ReplaceView(_, object, plan) => {
+            // Here too: it may have another name by now.
+            let snapshot = parts.catalog.snapshot();
+            let object = snapshot.require_same(object)?;
             let Definition::MaterializedView(view) = &object.definition else {
                 return Err(Error::internal("only a materialized view is replaced"));
             };
@@ -515,11 +521,12 @@ async fn take_back(
     let mut undo = parts.catalog.begin();
     // A pipeline that could not take over its options goes on with those it had.
     if let Some(Action::AlterOptions(ObjectKind::Pipeline, name, _)) = actions.get(failed)
-        && let Some(definition) = before.pipeline(name)
+        && let Some(definition) = before.pipeline(name.as_str())
     {
-        let change = CatalogChange::PutPipeline(name.clone(), definition.clone());
+        let name = name.as_str();
+        let change = CatalogChange::PutPipeline(name.to_owned(), definition.clone());
         if let Err(error) = undo.stage(change) {
-            tracing::error!(pipeline = %name, %error, "could not take back options");
+            tracing::error!(pipeline = name, %error, "could not take back options");
         }
     }
     if let Some(Action::ReplaceView(old, new, _)) = actions.get(failed) {
@@ -589,10 +596,10 @@ fn take_back_query(
 /// Checkpoints that were to be moved, and states that were to be taken over, have been.
 async fn forget_what_is_done(parts: &DatabaseParts, actions: &[Action]) -> Result<()> {
     for action in actions {
-        let (Action::AlterOptions(ObjectKind::Pipeline, name, _)
-        | Action::MergePipelines { into: name, .. }) = action
-        else {
-            continue;
+        let name = match action {
+            Action::AlterOptions(ObjectKind::Pipeline, name, _) => name.as_str(),
+            Action::MergePipelines { into, .. } => into,
+            _ => continue,
         };
         let mut change = parts.catalog.begin();
         let Some(mut definition) = change.snapshot().pipeline(name).cloned() else {
@@ -602,7 +609,7 @@ async fn forget_what_is_done(parts: &DatabaseParts, actions: &[Action]) -> Resul
         definition.previous_location = None;
         definition.merges.clear();
         if definition != before {
-            change.stage(CatalogChange::PutPipeline(name.clone(), definition))?;
+            change.stage(CatalogChange::PutPipeline(name.to_owned(), definition))?;
             parts.catalog.commit(change).await?;
         }
     }
@@ -612,7 +619,7 @@ async fn forget_what_is_done(parts: &DatabaseParts, actions: &[Action]) -> Resul
 /// An event tells, and never fails what it tells about.
 pub(super) fn record(parts: &DatabaseParts, kind: &str, object: &CatalogObject) {
     let detail = json!({ "kind": kind_name(kind_of(&object.definition)) });
-    record_event(parts, kind, &object.name, detail);
+    record_event(parts, kind, object.kept_name(), detail);
 }
 
 pub(super) fn record_event(

@@ -29,7 +29,7 @@ pub struct MemoryBudget {
 }
 
 /// Holds copies in memory that it can do without.
-pub(super) trait GivesBack: Send + Sync {
+pub(crate) trait GivesBack: Send + Sync {
     /// Lets go of them.
     fn give_back(&self);
 }
@@ -98,7 +98,7 @@ impl MemoryBudget {
     }
 
     /// Copies of so many bytes more leave enough to those that work.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used_bytes().saturating_add(bytes) <= self.room_for_copies()
     }
 
@@ -116,7 +116,7 @@ impl MemoryBudget {
     }
 
     /// `holder` has copies; it is asked for them when memory is short.
-    pub(super) fn may_ask(&self, holder: Weak<dyn GivesBack>) {
+    pub(crate) fn may_ask(&self, holder: Weak<dyn GivesBack>) {
         let mut copies = self.copies.lock();
         copies.retain(|holder| holder.strong_count() > 0);
         copies.push(holder);
@@ -134,13 +134,13 @@ impl MemoryBudget {
 
 /// Bytes accounted for until it is dropped.
 #[derive(Debug)]
-pub(super) struct MemoryCharge {
+pub(crate) struct MemoryCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
 }
 
 impl MemoryCharge {
-    pub(super) fn new(budget: &Arc<MemoryBudget>, bytes: usize) -> Self {
+    pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes: usize) -> Self {
         budget.account(bytes as isize);
         Self {
             budget: Arc::clone(budget),
@@ -148,12 +148,12 @@ impl MemoryCharge {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Accounts for more.
-    pub(super) fn grow(&mut self, bytes: usize) {
+    pub(crate) fn grow(&mut self, bytes: usize) {
         self.budget.account(bytes as isize);
         self.bytes += bytes;
     }

@@ -31,6 +31,7 @@ mod tier;
 
 pub use key_range::{KeyRange, WantedEntries, WantedKeys};
 pub use memory::MemoryBudget;
+pub(crate) use memory::{GivesBack, MemoryCharge};
 pub use run::{EntryKind, Run, RunBuilder};
 pub use run_room::{RunRoom, RunSizes};
 pub use snapshot::{StateScan, StateSnapshot};

@@ -275,12 +275,17 @@ pub fn describe(e: &tokio_postgres::Error) -> String {
     }
 }
 
-/// A runtime for one test.
+/// A test that takes longer hangs, and the others are to be told of all the same.
+const TEST_MAX: Duration = Duration::from_secs(20 * 60);
+
+/// A runtime for one test, which fails when it hangs.
 pub fn run<F: std::future::Future>(test: F) -> F::Output {
+    let time = TEST_MAX * u32::try_from(crate::soak::factor()).unwrap_or(u32::MAX);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime")
-        .block_on(test)
+        .block_on(async { tokio::time::timeout(time, test).await })
+        .unwrap_or_else(|_| panic!("the test did not end within {} s", time.as_secs()))
 }

@@ -93,8 +93,15 @@ fn a_subscription_is_a_stream_of_events() {
             told[1].ends_with(row) && told[1].contains(r#""change_kind":"insert""#),
             "{told:?}"
         );
-        assert_eq!(told.len(), 2, "a snapshot has no number: {told:?}");
+        // Only its end has a number.
+        assert!(
+            told[2..].iter().all(|line| line.starts_with("id: ")),
+            "{told:?}"
+        );
         // Changes, with the number of each batch at its end.
+        server
+            .execute("UPDATE t SET n = 2 WHERE k = 1; FLUSH")
+            .await;
         let server = std::sync::Arc::new(server);
         let reader = std::sync::Arc::clone(&server);
         let (begun, has_begun) = std::sync::mpsc::channel();
@@ -103,7 +110,7 @@ fn a_subscription_is_a_stream_of_events() {
                 if text.contains("data: ") {
                     begun.send(()).expect("the test waits");
                 }
-                text.matches("id: ").count() == 2
+                text.matches("id: ").count() == 3
             })
         });
         has_begun
@@ -132,19 +139,42 @@ fn a_subscription_is_a_stream_of_events() {
             .iter()
             .filter_map(|line| line.strip_prefix("id: "))
             .collect();
-        assert_eq!(numbers.len(), 2, "{told:?}");
-        // A view keeps no changes of before its last batch, and says so.
+        assert_eq!(numbers.len(), 3, "{told:?}");
+        // Who comes again goes on after the batch that was read to its end, here without a gap, as in SQL.
         let again = |number: &str| format!("Last-Event-ID: {number}\r\nConnection: close\r\n");
-        let told = events(&server, "/subscribe/v", &again(numbers[0]), |_| false);
+        server.execute("INSERT INTO t (k) VALUES (8); FLUSH").await;
+        let eight = r#""odd":0,"n":1}"#;
+        let told = events(&server, "/subscribe/v", &again(numbers[1]), |text| {
+            text.contains("delete") && text.matches(eight).count() == 2
+        });
+        assert!(!told.contains(r#""odd":1"#), "{told}");
+        // What is not kept is gone, and what never was is no batch.
+        for (number, status, code) in [("0", "410", "72000"), ("999999", "400", "22023")] {
+            let told = events(&server, "/subscribe/v", &again(number), |_| false);
+            assert!(
+                told.starts_with(&format!("HTTP/1.1 {status}"))
+                    && told.contains(code)
+                    && told.contains("SUBSCRIBE TO v WITH (SNAPSHOT);"),
+                "{number}: {told}"
+            );
+        }
+        // A number that a client makes up harms nobody who writes.
+        let told = events(&server, "/subscribe/t", &again("999999"), |_| false);
         assert!(
-            told.starts_with("HTTP/1.1 400") && told.contains("are not kept"),
+            told.starts_with("HTTP/1.1 400") && told.contains("22023"),
             "{told}"
         );
+        server.execute("INSERT INTO t (k) VALUES (10)").await;
         // Of a table, who comes again goes on after the batch that was read to its end.
-        let ends = |text: &str| text.contains("id: ");
+        let first = r#""k":1,"#;
+        let ends = |text: &str| {
+            let after = text.split_once(first);
+            after.is_some_and(|(_, rest)| rest.contains("id: "))
+        };
         let told = events(&server, "/subscribe/t?after_batch=0", "", ends);
         let told = lines(&told);
-        let number = told.iter().find_map(|line| line.strip_prefix("id: "));
+        let mut told = told.iter().skip_while(|line| !line.contains(first));
+        let number = told.find_map(|line| line.strip_prefix("id: "));
         let number = number.expect("a batch has a number");
         let path = "/subscribe/t?snapshot=true";
         let rest = events(&server, path, &again(number), |text| {
@@ -152,7 +182,7 @@ fn a_subscription_is_a_stream_of_events() {
         });
         let rest = lines(&rest);
         let is_told = |key: u8| {
-            let row = format!(r#""k":{key},"#);
+            let row = format!(r#""change_kind":"insert","k":{key},"#);
             rest.iter().any(|line| line.contains(&row))
         };
         assert_eq!([1, 2, 3, 5].map(is_told), [false, true, true, true]);
@@ -222,5 +252,40 @@ fn subscribers_over_http_are_sessions() {
             |_| false,
         );
         assert!(metrics.starts_with("HTTP/1.1 403"), "{metrics}");
+    });
+}
+
+#[test]
+fn a_batch_without_changes_tells_its_progress() {
+    run(async {
+        let server = Server::start();
+        server
+            .execute(
+                "CREATE STREAM s (k BIGINT, v BIGINT);
+                 CREATE MATERIALIZED VIEW high WITH (pipeline = 'p') AS SELECT k FROM s WHERE v > 100;
+                 CREATE MATERIALIZED VIEW low WITH (pipeline = 'p') AS SELECT k FROM s WHERE v <= 100;
+                 INSERT INTO s VALUES (1, 1000), (1, 1); FLUSH",
+            )
+            .await;
+        let client = server.connect().await;
+        client
+            .batch_execute("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO high WITH (PROGRESS)")
+            .await
+            .expect("declared");
+        // The first says where the changes begin.
+        for (value, kind) in [
+            (None, "progress"),
+            (Some(1), "progress"),
+            (Some(500), "insert"),
+            (Some(2), "progress"),
+        ] {
+            if let Some(value) = value {
+                let insert = format!("INSERT INTO s VALUES (7, {value}); FLUSH");
+                server.execute(&insert).await;
+            }
+            let fetched = crate::harness::rows(&client, "FETCH 1 FROM c").await;
+            let fetched = fetched.expect("a row");
+            assert_eq!(fetched[0][1], kind, "{value:?}: {fetched:?}");
+        }
     });
 }

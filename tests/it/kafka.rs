@@ -14,7 +14,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::harness::{Server, run};
 use crate::tools::{Process, free_port, is_there, tools_dir, wait_for_port};
 
-pub(super) struct Broker {
+pub(crate) struct Broker {
     dir: tempfile::TempDir,
     jars: PathBuf,
     port: u16,
@@ -25,7 +25,7 @@ pub(super) struct Broker {
 
 impl Broker {
     /// A running broker; `None`: it cannot be had here.
-    pub(super) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let jars = tools_dir().join("kafka/jars");
         if !is_there(&jars, "Kafka") {
             return None;

@@ -142,6 +142,16 @@ const QUERIES: &[&str] = &[
     "SHOW TimeZone",
     "SELECT id FROM times WHERE d = date '2024-03-31' AND t >= d ORDER BY id",
     "SELECT v FROM (VALUES ('2024-10-27 02:30'::timestamptz), ('2024-03-31 02:30')) AS x (v)",
+    "VALUES (date '2024-10-27'), (timestamptz '2024-03-31 02:30')",
+    "VALUES (timestamptz '2024-03-31 02:30', 1), (date '2024-10-27', 2), ('2024-07-01', 3), (NULL, 4)",
+    "VALUES (date '2024-10-27'), (timestamp '2024-03-31 02:30')",
+    "VALUES (timestamp '2024-03-31 02:30'), (timestamptz '2024-03-31 02:30'), (date '2024-10-27')",
+    "SELECT d < t FROM (VALUES (date '2024-10-27', now()), (current_timestamp, date '2024-10-27')) AS x (d, t)",
+    "SELECT date '2024-10-27' AS v UNION ALL SELECT timestamptz '2024-03-31 02:30'",
+    "SELECT coalesce(NULL::date, d, t) FROM (VALUES (date '2024-10-27', timestamptz '2024-03-31 02:30')) AS x (d, t)",
+    "SELECT CASE WHEN true THEN date '2024-10-27' ELSE timestamptz '2024-03-31 02:30' END",
+    "SELECT ARRAY[date '2024-10-27', timestamptz '2024-03-31 02:30']",
+    "SELECT greatest(date '2024-10-27', timestamptz '2024-03-31 02:30')",
 ];
 
 /// What is written in the zone, and stays what it was in another one.

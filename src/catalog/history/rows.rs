@@ -74,6 +74,8 @@ pub struct MetricsRow {
     pub replayed: bool,
     pub error_code: Option<String>,
     pub error: Option<String>,
+    pub num_rows_unknown_fields: u64,
+    pub num_rows_rescued: u64,
 }
 
 /// A row of `streaming_events`.

@@ -27,6 +27,7 @@ mod schemas;
 mod specifications;
 mod subquery;
 mod system_rows;
+mod time_zones;
 mod types;
 mod unreachable;
 
@@ -37,6 +38,7 @@ use std::sync::Arc;
 
 use datafusion::prelude::SessionContext;
 
+use crate::catalog::system_tables;
 use crate::error::{Error, Result};
 
 pub use exact::with_exact_information;
@@ -75,7 +77,8 @@ pub fn register(
     let provider = context
         .catalog(&name)
         .ok_or_else(|| Error::internal(format!("catalog \"{name}\" is not registered")))?;
-    provider.register_schema("pg_catalog", schemas::pg_catalog(&catalog))?;
+    let system_tables = provider.schema(system_tables::SCHEMA);
+    provider.register_schema("pg_catalog", schemas::pg_catalog(&catalog, system_tables))?;
     provider.register_schema("information_schema", schemas::information_schema(&catalog))?;
     for function in functions::all(&catalog) {
         context.register_udf(function);

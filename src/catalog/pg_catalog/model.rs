@@ -16,9 +16,11 @@ use crate::catalog::access::role::BOOTSTRAP_OID;
 use crate::catalog::access::{Access, ObjectKey, Subject};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition};
 use crate::catalog::function::FunctionDefinition;
+use crate::catalog::system_tables;
 use crate::catalog::temporary::{TEMPORARY_SCHEMA, TEMPORARY_SCHEMA_SHOWN};
 use crate::clock::ClockRef;
 use crate::error::Result;
+use crate::sql::render::present_query;
 use crate::types::{DEFAULT_NUMERIC, SqlType};
 
 /// The database's objects as a session sees them.
@@ -27,13 +29,9 @@ pub trait ObjectModel: Send + Sync + Debug {
     fn objects(&self) -> Vec<Arc<CatalogObject>>;
     /// Grows with every change of a definition; shown as `xmin`.
     fn version(&self) -> u64;
-    /// The `SELECT` of a view, for `pg_get_viewdef`; the stored text by default.
+    /// The `SELECT` of a view, for `pg_get_viewdef`: the stored text, under the names of now.
     fn view_text(&self, object: &CatalogObject) -> Option<String> {
-        match &object.definition {
-            Definition::MaterializedView(d) => Some(d.query.clone()),
-            Definition::View(d) => Some(d.query.clone()),
-            _ => None,
-        }
+        present_query(object)
     }
     /// Rows of a relation, where that is known without counting.
     fn row_estimate(&self, oid: u32) -> Option<u64> {
@@ -135,10 +133,13 @@ pub(super) const STREAM_WRAPPER_OID: i64 = 13_401;
 pub(super) const PUBLIC_OID: i64 = 2_200;
 /// `information_schema`
 pub(super) const INFORMATION_SCHEMA_OID: i64 = 13_207;
+/// The system tables once more
+pub(super) const SYSTEM_SCHEMA_OID: i64 = 13_208;
 /// The session's temporary tables
 pub(super) const TEMPORARY_OID: i64 = 13_300;
-/// OIDs of the system tables start here.
+/// OIDs of the system tables start here, first those in `pg_catalog`.
 const SYSTEM_TABLE_OID: i64 = 13_500;
+const SYSTEM_SCHEMA_TABLE_OID: i64 = 13_700;
 /// A primary key's index and constraint have their table's OID plus these.
 const KEY_INDEX_OFFSET: i64 = 1 << 30;
 const KEY_CONSTRAINT_OFFSET: i64 = 1 << 29;
@@ -148,6 +149,7 @@ pub(super) const NAMESPACES: &[(i64, &str)] = &[
     (PG_CATALOG_OID, "pg_catalog"),
     (PUBLIC_OID, "public"),
     (INFORMATION_SCHEMA_OID, "information_schema"),
+    (SYSTEM_SCHEMA_OID, system_tables::SCHEMA),
     (TEMPORARY_OID, TEMPORARY_SCHEMA_SHOWN),
 ];
 
@@ -225,6 +227,11 @@ impl Relation {
         }
     }
 
+    /// Its schema is on the search path; the system tables are found in `pg_catalog`.
+    pub fn is_on_path(&self) -> bool {
+        !matches!(self.namespace, INFORMATION_SCHEMA_OID | SYSTEM_SCHEMA_OID)
+    }
+
     /// A row of the user's, not of the system.
     pub fn is_users(&self) -> bool {
         self.namespace == PUBLIC_OID
@@ -293,17 +300,38 @@ impl Catalog {
 
     /// Every relation: the user's, their keys' indexes, the system's.
     pub fn relations(&self) -> Vec<Relation> {
+        self.relations_where(|_| true, |_| true)
+    }
+
+    /// The relations whose OID and name are wanted; of the system's, which are many, no others are made.
+    fn relations_where(
+        &self,
+        wants_oid: impl Fn(i64) -> bool,
+        wants_name: impl Fn(&str) -> bool,
+    ) -> Vec<Relation> {
+        let is_wanted = |oid: i64, name: &str| wants_oid(oid) && wants_name(name);
         let mut relations = self.user_relations();
         relations.extend(self.indexes().iter().map(index_relation));
-        for (at, (name, schema)) in self.model.system_tables().into_iter().enumerate() {
-            let oid = SYSTEM_TABLE_OID + at as i64;
-            relations.push(self.system_table(oid, name, &schema));
+        relations.retain(|relation| is_wanted(relation.oid, &relation.name));
+        for (at, (name, schema)) in (0..).zip(self.model.system_tables()) {
+            for (oid, namespace) in [
+                (SYSTEM_SCHEMA_TABLE_OID + at, SYSTEM_SCHEMA_OID),
+                (SYSTEM_TABLE_OID + at, PG_CATALOG_OID),
+            ] {
+                if is_wanted(oid, &name) {
+                    relations.push(Relation {
+                        namespace,
+                        ..system_table(oid, name.clone(), &schema)
+                    });
+                }
+            }
         }
         for (specifications, namespace) in [
             (self.system_relations, PG_CATALOG_OID),
             (self.information_views, INFORMATION_SCHEMA_OID),
         ] {
-            relations.extend(specifications.iter().map(|s| specified(s, namespace)));
+            let wanted = specifications.iter().filter(|s| is_wanted(s.oid, &s.name));
+            relations.extend(wanted.map(|s| specified(s, namespace)));
         }
         relations
     }
@@ -394,31 +422,11 @@ impl Catalog {
         })
     }
 
-    fn system_table(&self, oid: i64, name: String, schema: &SchemaRef) -> Relation {
-        let columns = schema
-            .fields()
-            .iter()
-            .map(|field| {
-                let sql_type = SqlType::from_field(field).unwrap_or(SqlType::Text);
-                Column {
-                    name: field.name().clone(),
-                    type_oid: sql_type.pg_oid().into(),
-                    type_modifier: type_modifier(&sql_type),
-                    not_null: false,
-                    default: None,
-                    comment: None,
-                }
-            })
-            .collect();
-        Relation {
-            columns,
-            ..bare(oid, name, PG_CATALOG_OID, 'v')
-        }
-    }
-
     /// A relation by OID.
     pub fn relation(&self, oid: i64) -> Option<Relation> {
-        self.relations().into_iter().find(|r| r.oid == oid)
+        self.relations_where(|o| o == oid, |_| true)
+            .into_iter()
+            .next()
     }
 
     /// A relation by a name as SQL writes it: folded unless quoted, with or without its schema,
@@ -428,15 +436,15 @@ impl Catalog {
             return self.relation(oid);
         }
         let (schema, name) = split_name(text)?;
-        self.relations().into_iter().find(|r| {
+        let named = self.relations_where(|_| true, |n| n == name);
+        named.into_iter().find(|r| {
             let found_in = namespace_name(r.namespace);
             let schema_fits = match &schema {
                 Some(schema) if schema == TEMPORARY_SCHEMA => r.namespace == TEMPORARY_OID,
                 Some(schema) => found_in == Some(schema.as_str()),
-                // `information_schema` is not on the search path.
-                None => r.namespace != INFORMATION_SCHEMA_OID,
+                None => r.is_on_path(),
             };
-            r.name == name && schema_fits
+            schema_fits
         })
     }
 
@@ -496,6 +504,28 @@ impl Catalog {
             (1042 | 1043, Some(m)) => format!("{name}({})", m - 4),
             _ => name.to_owned(),
         }
+    }
+}
+
+fn system_table(oid: i64, name: String, schema: &SchemaRef) -> Relation {
+    let columns = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let sql_type = SqlType::from_field(field).unwrap_or(SqlType::Text);
+            Column {
+                name: field.name().clone(),
+                type_oid: sql_type.pg_oid().into(),
+                type_modifier: type_modifier(&sql_type),
+                not_null: false,
+                default: None,
+                comment: None,
+            }
+        })
+        .collect();
+    Relation {
+        columns,
+        ..bare(oid, name, PG_CATALOG_OID, 'v')
     }
 }
 

@@ -9,9 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::arrow::array::types::IntervalMonthDayNano;
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
-    ListArray, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
+    IntervalMonthDayNanoArray, ListArray, RecordBatch, RecordBatchOptions, StringArray,
+    TimestampMicrosecondArray,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -39,6 +41,8 @@ pub(super) enum Datum {
     Text(String),
     /// microseconds since the epoch
     Time(i64),
+    /// interval of this many microseconds
+    Interval(i64),
     /// array of integers
     Ints(Vec<i64>),
     /// array of texts
@@ -224,6 +228,7 @@ pub(super) fn catalog_type_oid(catalog_type: &str) -> i64 {
         "float4" => 700,
         "float8" => 701,
         "timestamptz" => 1184,
+        "interval" => 1186,
         "int2vector" => 22,
         "oidvector" => 30,
         "oid[]" => 1028,
@@ -232,6 +237,7 @@ pub(super) fn catalog_type_oid(catalog_type: &str) -> i64 {
         "name[]" => 1003,
         "char[]" => 1002,
         "float4[]" => 1021,
+        "float8[]" => 1022,
         "bool[]" => 1000,
         _ => 25,
     }
@@ -247,11 +253,13 @@ pub(super) fn field(name: &str, catalog_type: &str) -> Field {
         "float4" => DataType::Float32,
         "float8" => DataType::Float64,
         "timestamptz" => SqlType::TimestampTz.to_arrow(),
+        "interval" => SqlType::Interval.to_arrow(),
         "oid[]" | "oidvector" => list(DataType::Int64),
         "int2[]" | "int2vector" => list(DataType::Int16),
         "text[]" | "name[]" | "char[]" => list(DataType::Utf8),
         "bool[]" => list(DataType::Boolean),
         "float4[]" => list(DataType::Float32),
+        "float8[]" => list(DataType::Float64),
         _ => DataType::Utf8,
     };
     let field = Field::new(name, data_type, true);
@@ -311,6 +319,12 @@ pub(super) fn array<'a>(values: impl Iterator<Item = &'a Datum>, field: &Field) 
             }))
             .with_data_type(field.data_type().clone()),
         ),
+        DataType::Interval(_) => Arc::new(IntervalMonthDayNanoArray::from_iter(values.map(
+            |value| match value {
+                Datum::Interval(us) => Some(IntervalMonthDayNano::new(0, 0, us * 1000)),
+                _ => None,
+            },
+        ))),
         DataType::List(item) => list_array(values, item),
         _ => Arc::new(StringArray::from_iter(values.map(text))),
     }

@@ -12,7 +12,7 @@ use super::system_rows;
 pub(super) const PG_CLASS: i64 = 1_259;
 const PG_REWRITE: i64 = 2_618;
 /// A view's rule has the view's OID plus this.
-const RULE_OFFSET: i64 = 1 << 28;
+pub(super) const RULE_OFFSET: i64 = 1 << 28;
 
 /// The rows of a relation of `pg_catalog`.
 pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {

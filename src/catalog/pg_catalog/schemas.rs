@@ -18,15 +18,21 @@ struct FixedSchema {
     /// the relation that a name means
     meant: fn(&str) -> &str,
     rows: fn(&Catalog, &str) -> Vec<Row>,
+    /// where other names are looked for
+    others: Option<Arc<dyn SchemaProvider>>,
 }
 
-/// `pg_catalog`.
-pub(super) fn pg_catalog(catalog: &Arc<Catalog>) -> Arc<dyn SchemaProvider> {
+/// `pg_catalog`, in which the system tables are too.
+pub(super) fn pg_catalog(
+    catalog: &Arc<Catalog>,
+    system_tables: Option<Arc<dyn SchemaProvider>>,
+) -> Arc<dyn SchemaProvider> {
     Arc::new(FixedSchema {
         catalog: catalog.clone(),
         specifications: catalog.system_relations,
         meant: |name| name,
         rows: rows::rows,
+        others: system_tables,
     })
 }
 
@@ -37,6 +43,7 @@ pub(super) fn information_schema(catalog: &Arc<Catalog>) -> Arc<dyn SchemaProvid
         specifications: catalog.information_views,
         meant: information::view_of,
         rows: information::rows,
+        others: None,
     })
 }
 
@@ -67,15 +74,21 @@ impl std::fmt::Debug for FixedSchema {
 #[async_trait]
 impl SchemaProvider for FixedSchema {
     fn table_names(&self) -> Vec<String> {
-        self.specifications.iter().map(|s| s.name.clone()).collect()
+        let others = self.others.iter().flat_map(|others| others.table_names());
+        let own = self.specifications.iter().map(|s| s.name.clone());
+        own.chain(others).collect()
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
-        let found = self.specification(name);
-        Ok(found.map(|specification| self.relation(name, specification)))
+        match (self.specification(name), &self.others) {
+            (Some(specification), _) => Ok(Some(self.relation(name, specification))),
+            (None, Some(others)) => others.table(name).await,
+            (None, None) => Ok(None),
+        }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.specification(name).is_some()
+        let others = self.others.as_ref();
+        self.specification(name).is_some() || others.is_some_and(|s| s.table_exist(name))
     }
 }

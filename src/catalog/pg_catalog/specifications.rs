@@ -30,6 +30,8 @@ rolpassword:text rolvaliduntil:timestamptz\n\
 12085 pg_available_extension_versions v name:name version:text installed:bool superuser:bool \
 trusted:bool relocatable:bool schema:name requires:name[] comment:text\n\
 12081 pg_available_extensions v name:name default_version:text installed_version:text comment:text\n\
+12138 pg_backend_memory_contexts v name:text ident:text parent:text level:int4 total_bytes:int8 \
+total_nblocks:int8 free_bytes:int8 free_chunks:int8 used_bytes:int8\n\
 2605 pg_cast r oid:oid castsource:oid casttarget:oid castfunc:oid castcontext:char castmethod:char\n\
 1259 pg_class r oid:oid relname:name relnamespace:oid reltype:oid reloftype:oid relowner:oid \
 relam:oid relfilenode:oid reltablespace:oid relpages:int4 reltuples:float4 relallvisible:int4 \
@@ -40,6 +42,7 @@ relfrozenxid:xid relminmxid:xid relacl:text[] reloptions:text[] relpartbound:tex
 3456 pg_collation r oid:oid collname:name collnamespace:oid collowner:oid collprovider:char \
 collisdeterministic:bool collencoding:int4 collcollate:text collctype:text colliculocale:text \
 collversion:text\n\
+12130 pg_config v name:text setting:text\n\
 2606 pg_constraint r oid:oid conname:name connamespace:oid contype:char condeferrable:bool \
 condeferred:bool convalidated:bool conrelid:oid contypid:oid conindid:oid conparentid:oid \
 confrelid:oid confupdtype:char confdeltype:char confmatchtype:char conislocal:bool \
@@ -64,12 +67,18 @@ deptype:char\n\
 evtenabled:char evttags:text[]\n\
 3079 pg_extension r oid:oid extname:name extowner:oid extnamespace:oid extrelocatable:bool \
 extversion:text extconfig:oid[] extcondition:text[]\n\
+12110 pg_file_settings v sourcefile:text sourceline:int4 seqno:int4 name:text setting:text \
+applied:bool error:text\n\
 2328 pg_foreign_data_wrapper r oid:oid fdwname:name fdwowner:oid fdwhandler:oid fdwvalidator:oid \
 fdwacl:text[] fdwoptions:text[]\n\
 1417 pg_foreign_server r oid:oid srvname:name srvowner:oid srvfdw:oid srvtype:text srvversion:text \
 srvacl:text[] srvoptions:text[]\n\
 3118 pg_foreign_table r ftrelid:oid ftserver:oid ftoptions:text[]\n\
 12010 pg_group v groname:name grosysid:oid grolist:oid[]\n\
+12114 pg_hba_file_rules v line_number:int4 type:text database:text[] user_name:text[] \
+address:text netmask:text auth_method:text options:text[] error:text\n\
+12118 pg_ident_file_mappings v line_number:int4 map_name:text sys_name:text pg_username:text \
+error:text\n\
 2610 pg_index r indexrelid:oid indrelid:oid indnatts:int2 indnkeyatts:int2 indisunique:bool \
 indnullsnotdistinct:bool indisprimary:bool indisexclusion:bool indimmediate:bool \
 indisclustered:bool indisvalid:bool indcheckxmin:bool indisready:bool indislive:bool \
@@ -77,8 +86,11 @@ indisreplident:bool indkey:int2vector indcollation:oidvector indclass:oidvector 
 indoption:int2vector indexprs:text indpred:text\n\
 12043 pg_indexes v schemaname:name tablename:name indexname:name tablespace:name indexdef:text\n\
 2611 pg_inherits r inhrelid:oid inhparent:oid inhseqno:int4 inhdetachpending:bool\n\
+3394 pg_init_privs r objoid:oid classoid:oid objsubid:int4 privtype:char initprivs:text[]\n\
 2612 pg_language r oid:oid lanname:name lanowner:oid lanispl:bool lanpltrusted:bool \
 lanplcallfoid:oid laninline:oid lanvalidator:oid lanacl:text[]\n\
+2613 pg_largeobject r loid:oid pageno:int4 data:text\n\
+2995 pg_largeobject_metadata r oid:oid lomowner:oid lomacl:text[]\n\
 12073 pg_locks v locktype:text database:oid relation:oid page:int4 tuple:int2 virtualxid:text \
 transactionid:xid classid:oid objid:oid objsubid:int2 virtualtransaction:text pid:int4 mode:text \
 granted:bool fastpath:bool waitstart:timestamptz\n\
@@ -91,6 +103,7 @@ opcintype:oid opcdefault:bool opckeytype:oid\n\
 oprcanmerge:bool oprcanhash:bool oprleft:oid oprright:oid oprresult:oid oprcom:oid oprnegate:oid \
 oprcode:regproc oprrest:regproc oprjoin:regproc\n\
 2753 pg_opfamily r oid:oid opfmethod:oid opfname:name opfnamespace:oid opfowner:oid\n\
+6243 pg_parameter_acl r oid:oid parname:text paracl:text[]\n\
 3350 pg_partitioned_table r partrelid:oid partstrat:char partnatts:int2 partdefid:oid \
 partattrs:int2vector partclass:oidvector partcollation:oidvector partexprs:text\n\
 12018 pg_policies v schemaname:name tablename:name policyname:name permissive:text roles:name[] \
@@ -114,6 +127,8 @@ pubupdate:bool pubdelete:bool pubtruncate:bool pubviaroot:bool\n\
 rowfilter:text\n\
 3541 pg_range r rngtypid:oid rngsubtype:oid rngmultitypid:oid rngcollation:oid rngsubopc:oid \
 rngcanonical:regproc rngsubdiff:regproc\n\
+6000 pg_replication_origin r roident:oid roname:text\n\
+12332 pg_replication_origin_status v local_id:oid external_id:text remote_lsn:text local_lsn:text\n\
 12257 pg_replication_slots v slot_name:name plugin:name slot_type:text datoid:oid database:name \
 temporary:bool active:bool active_pid:int4 xmin:xid catalog_xmin:xid restart_lsn:text \
 confirmed_flush_lsn:text wal_status:text safe_wal_size:int8 two_phase:bool\n\
@@ -123,6 +138,9 @@ ev_qual:text ev_action:text\n\
 rolcanlogin:bool rolreplication:bool rolconnlimit:int4 rolpassword:text rolvaliduntil:timestamptz \
 rolbypassrls:bool rolconfig:text[] oid:oid\n\
 12023 pg_rules v schemaname:name tablename:name rulename:name definition:text\n\
+3596 pg_seclabel r objoid:oid classoid:oid objsubid:int4 provider:text label:text\n\
+12099 pg_seclabels v objoid:oid classoid:oid objsubid:int4 objtype:text objnamespace:oid \
+objname:text provider:text label:text\n\
 2224 pg_sequence r seqrelid:oid seqtypid:oid seqstart:int8 seqincrement:int8 seqmax:int8 \
 seqmin:int8 seqcache:int8 seqcycle:bool\n\
 12048 pg_sequences v schemaname:name sequencename:name sequenceowner:name data_type:oid \
@@ -136,6 +154,8 @@ usebypassrls:bool passwd:text valuntil:timestamptz useconfig:text[]\n\
 1214 pg_shdepend r dbid:oid classid:oid objid:oid objsubid:int4 refclassid:oid refobjid:oid \
 deptype:char\n\
 2396 pg_shdescription r objoid:oid classoid:oid description:text\n\
+12134 pg_shmem_allocations v name:text off:int8 size:int8 allocated_size:int8\n\
+3592 pg_shseclabel r objoid:oid classoid:oid provider:text label:text\n\
 12222 pg_stat_activity v datid:oid datname:name pid:int4 leader_pid:int4 usesysid:oid usename:name \
 application_name:text client_addr:text client_hostname:text client_port:int4 \
 backend_start:timestamptz xact_start:timestamptz query_start:timestamptz state_change:timestamptz \
@@ -164,6 +184,25 @@ stats_reset:timestamptz\n\
 12271 pg_stat_database_conflicts v datid:oid datname:name confl_tablespace:int8 confl_lock:int8 \
 confl_snapshot:int8 confl_bufferpin:int8 confl_deadlock:int8\n\
 12253 pg_stat_gssapi v pid:int4 gss_authenticated:bool principal:text encrypted:bool\n\
+12297 pg_stat_progress_analyze v pid:int4 datid:oid datname:name relid:oid phase:text \
+sample_blks_total:int8 sample_blks_scanned:int8 ext_stats_total:int8 ext_stats_computed:int8 \
+child_tables_total:int8 child_tables_done:int8 current_child_table_relid:oid\n\
+12317 pg_stat_progress_basebackup v pid:int4 phase:text backup_total:int8 backup_streamed:int8 \
+tablespaces_total:int8 tablespaces_streamed:int8\n\
+12307 pg_stat_progress_cluster v pid:int4 datid:oid datname:name relid:oid command:text \
+phase:text cluster_index_relid:oid heap_tuples_scanned:int8 heap_tuples_written:int8 \
+heap_blks_total:int8 heap_blks_scanned:int8 index_rebuild_count:int8\n\
+12322 pg_stat_progress_copy v pid:int4 datid:oid datname:name relid:oid command:text type:text \
+bytes_processed:int8 bytes_total:int8 tuples_processed:int8 tuples_excluded:int8\n\
+12312 pg_stat_progress_create_index v pid:int4 datid:oid datname:name relid:oid index_relid:oid \
+command:text phase:text lockers_total:int8 lockers_done:int8 current_locker_pid:int8 \
+blocks_total:int8 blocks_done:int8 tuples_total:int8 tuples_done:int8 partitions_total:int8 \
+partitions_done:int8\n\
+12302 pg_stat_progress_vacuum v pid:int4 datid:oid datname:name relid:oid phase:text \
+heap_blks_total:int8 heap_blks_scanned:int8 heap_blks_vacuumed:int8 index_vacuum_count:int8 \
+max_dead_tuples:int8 num_dead_tuples:int8\n\
+12240 pg_stat_recovery_prefetch v stats_reset:timestamptz prefetch:int8 hit:int8 skip_init:int8 \
+skip_new:int8 skip_fpw:int8 skip_rep:int8 wal_distance:int4 block_distance:int4 io_depth:int4\n\
 12227 pg_stat_replication v pid:int4 usesysid:oid usename:name application_name:text \
 client_addr:text client_hostname:text client_port:int4 backend_start:timestamptz backend_xmin:xid \
 state:text sent_lsn:text write_lsn:text flush_lsn:text replay_lsn:text write_lag:text \
@@ -171,6 +210,8 @@ flush_lag:text replay_lag:text sync_priority:int4 sync_state:text reply_time:tim
 12262 pg_stat_replication_slots v slot_name:text spill_txns:int8 spill_count:int8 spill_bytes:int8 \
 stream_txns:int8 stream_count:int8 stream_bytes:int8 total_txns:int8 total_bytes:int8 \
 stats_reset:timestamptz\n\
+12232 pg_stat_slru v name:text blks_zeroed:int8 blks_hit:int8 blks_read:int8 blks_written:int8 \
+blks_exists:int8 flushes:int8 truncates:int8 stats_reset:timestamptz\n\
 12249 pg_stat_ssl v pid:int4 ssl:bool version:text cipher:text bits:int4 client_dn:text \
 client_serial:int8 issuer_dn:text\n\
 12244 pg_stat_subscription v subid:oid subname:name pid:int4 relid:oid received_lsn:text \
@@ -202,6 +243,38 @@ wal_write:int8 wal_sync:int8 wal_write_time:float8 wal_sync_time:float8 stats_re
 written_lsn:text flushed_lsn:text received_tli:int4 last_msg_send_time:timestamptz \
 last_msg_receipt_time:timestamptz latest_end_lsn:text latest_end_time:timestamptz slot_name:text \
 sender_host:text sender_port:int4 conninfo:text\n\
+12147 pg_stat_xact_all_tables v relid:oid schemaname:name relname:name seq_scan:int8 \
+seq_tup_read:int8 idx_scan:int8 idx_tup_fetch:int8 n_tup_ins:int8 n_tup_upd:int8 n_tup_del:int8 \
+n_tup_hot_upd:int8\n\
+12157 pg_stat_xact_sys_tables v relid:oid schemaname:name relname:name seq_scan:int8 \
+seq_tup_read:int8 idx_scan:int8 idx_tup_fetch:int8 n_tup_ins:int8 n_tup_upd:int8 n_tup_del:int8 \
+n_tup_hot_upd:int8\n\
+12280 pg_stat_xact_user_functions v funcid:oid schemaname:name funcname:name calls:int8 \
+total_time:float8 self_time:float8\n\
+12166 pg_stat_xact_user_tables v relid:oid schemaname:name relname:name seq_scan:int8 \
+seq_tup_read:int8 idx_scan:int8 idx_tup_fetch:int8 n_tup_ins:int8 n_tup_upd:int8 n_tup_del:int8 \
+n_tup_hot_upd:int8\n\
+12196 pg_statio_all_indexes v relid:oid indexrelid:oid schemaname:name relname:name \
+indexrelname:name idx_blks_read:int8 idx_blks_hit:int8\n\
+12209 pg_statio_all_sequences v relid:oid schemaname:name relname:name blks_read:int8 \
+blks_hit:int8\n\
+12170 pg_statio_all_tables v relid:oid schemaname:name relname:name heap_blks_read:int8 \
+heap_blks_hit:int8 idx_blks_read:int8 idx_blks_hit:int8 toast_blks_read:int8 toast_blks_hit:int8 \
+tidx_blks_read:int8 tidx_blks_hit:int8\n\
+12201 pg_statio_sys_indexes v relid:oid indexrelid:oid schemaname:name relname:name \
+indexrelname:name idx_blks_read:int8 idx_blks_hit:int8\n\
+12214 pg_statio_sys_sequences v relid:oid schemaname:name relname:name blks_read:int8 \
+blks_hit:int8\n\
+12175 pg_statio_sys_tables v relid:oid schemaname:name relname:name heap_blks_read:int8 \
+heap_blks_hit:int8 idx_blks_read:int8 idx_blks_hit:int8 toast_blks_read:int8 toast_blks_hit:int8 \
+tidx_blks_read:int8 tidx_blks_hit:int8\n\
+12205 pg_statio_user_indexes v relid:oid indexrelid:oid schemaname:name relname:name \
+indexrelname:name idx_blks_read:int8 idx_blks_hit:int8\n\
+12218 pg_statio_user_sequences v relid:oid schemaname:name relname:name blks_read:int8 \
+blks_hit:int8\n\
+12179 pg_statio_user_tables v relid:oid schemaname:name relname:name heap_blks_read:int8 \
+heap_blks_hit:int8 idx_blks_read:int8 idx_blks_hit:int8 toast_blks_read:int8 toast_blks_hit:int8 \
+tidx_blks_read:int8 tidx_blks_hit:int8\n\
 2619 pg_statistic r starelid:oid staattnum:int2 stainherit:bool stanullfrac:float4 stawidth:int4 \
 stadistinct:float4 stakind1:int2 stakind2:int2 stakind3:int2 stakind4:int2 stakind5:int2 \
 staop1:oid staop2:oid staop3:oid staop4:oid staop5:oid stacoll1:oid stacoll2:oid stacoll3:oid \
@@ -210,7 +283,18 @@ stanumbers4:float4[] stanumbers5:float4[] stavalues1:text stavalues2:text staval
 stavalues4:text stavalues5:text\n\
 3381 pg_statistic_ext r oid:oid stxrelid:oid stxname:name stxnamespace:oid stxowner:oid \
 stxstattarget:int4 stxkeys:int2vector stxkind:char[] stxexprs:text\n\
+3429 pg_statistic_ext_data r stxoid:oid stxdinherit:bool stxdndistinct:text stxddependencies:text \
+stxdmcv:text stxdexpr:text\n\
 12053 pg_stats v schemaname:name tablename:name attname:name inherited:bool null_frac:float4 \
+avg_width:int4 n_distinct:float4 most_common_vals:text most_common_freqs:float4[] \
+histogram_bounds:text correlation:float4 most_common_elems:text most_common_elem_freqs:float4[] \
+elem_count_histogram:float4[]\n\
+12058 pg_stats_ext v schemaname:name tablename:name statistics_schemaname:name \
+statistics_name:name statistics_owner:name attnames:name[] exprs:text[] kinds:char[] \
+inherited:bool n_distinct:text dependencies:text most_common_vals:text[] \
+most_common_val_nulls:bool[] most_common_freqs:float8[] most_common_base_freqs:float8[]\n\
+12063 pg_stats_ext_exprs v schemaname:name tablename:name statistics_schemaname:name \
+statistics_name:name statistics_owner:name expr:text inherited:bool null_frac:float4 \
 avg_width:int4 n_distinct:float4 most_common_vals:text most_common_freqs:float4[] \
 histogram_bounds:text correlation:float4 most_common_elems:text most_common_elem_freqs:float4[] \
 elem_count_histogram:float4[]\n\
@@ -221,12 +305,20 @@ subconninfo:text subslotname:name subsynccommit:text subpublications:text[]\n\
 12033 pg_tables v schemaname:name tablename:name tableowner:name tablespace:name hasindexes:bool \
 hasrules:bool hastriggers:bool rowsecurity:bool\n\
 1213 pg_tablespace r oid:oid spcname:name spcowner:oid spcacl:text[] spcoptions:text[]\n\
-12122 pg_timezone_abbrevs v abbrev:text utc_offset:text is_dst:bool\n\
-12126 pg_timezone_names v name:text abbrev:text utc_offset:text is_dst:bool\n\
+12122 pg_timezone_abbrevs v abbrev:text utc_offset:interval is_dst:bool\n\
+12126 pg_timezone_names v name:text abbrev:text utc_offset:interval is_dst:bool\n\
+3576 pg_transform r oid:oid trftype:oid trflang:oid trffromsql:regproc trftosql:regproc\n\
 2620 pg_trigger r oid:oid tgrelid:oid tgparentid:oid tgname:name tgfoid:oid tgtype:int2 \
 tgenabled:char tgisinternal:bool tgconstrrelid:oid tgconstrindid:oid tgconstraint:oid \
 tgdeferrable:bool tginitdeferred:bool tgnargs:int2 tgattr:int2vector tgargs:text tgqual:text \
 tgoldtable:name tgnewtable:name\n\
+3602 pg_ts_config r oid:oid cfgname:name cfgnamespace:oid cfgowner:oid cfgparser:oid\n\
+3603 pg_ts_config_map r mapcfg:oid maptokentype:int4 mapseqno:int4 mapdict:oid\n\
+3600 pg_ts_dict r oid:oid dictname:name dictnamespace:oid dictowner:oid dicttemplate:oid \
+dictinitoption:text\n\
+3601 pg_ts_parser r oid:oid prsname:name prsnamespace:oid prsstart:regproc prstoken:regproc \
+prsend:regproc prsheadline:regproc prslextype:regproc\n\
+3764 pg_ts_template r oid:oid tmplname:name tmplnamespace:oid tmplinit:regproc tmpllexize:regproc\n\
 1247 pg_type r oid:oid typname:name typnamespace:oid typowner:oid typlen:int2 typbyval:bool \
 typtype:char typcategory:char typispreferred:bool typisdefined:bool typdelim:char typrelid:oid \
 typsubscript:regproc typelem:oid typarray:oid typinput:regproc typoutput:regproc \

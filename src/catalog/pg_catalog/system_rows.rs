@@ -6,6 +6,7 @@ use super::backends::{Activity, BackendState};
 use super::functions;
 use super::model::{Catalog, OWNER_OID, PG_CATALOG_OID, STREAM_SERVER_OID, STREAM_WRAPPER_OID};
 use super::relation::{Datum, Row, row};
+use super::time_zones;
 use super::types::RANGES;
 use super::{DATABASE_NAME, DATABASE_OID};
 use crate::catalog::access::ObjectKey;
@@ -54,6 +55,8 @@ pub(super) fn rows(catalog: &Catalog, relation: &str) -> Vec<Row> {
                 cipher: cipher,
             }
         }),
+        "pg_timezone_names" => time_zones::names(catalog.facts.clock.now_us()),
+        "pg_timezone_abbrevs" => time_zones::abbreviations(),
         "pg_stat_gssapi" => encryption(catalog, |a| {
             row! { pid: a.pid, gss_authenticated: false, encrypted: false }
         }),

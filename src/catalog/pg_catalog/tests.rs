@@ -75,6 +75,8 @@ fn object(name: &str, oid: u32, definition: Definition) -> Arc<CatalogObject> {
         oid,
         created_at_us: 0,
         comment: (name == "accounts").then(|| "who owes what".to_owned()),
+        kept_as: None,
+        renamed: Default::default(),
         definition,
     })
 }
@@ -303,10 +305,6 @@ async fn names_and_numbers() {
         ("quote_ident('select')", "\"select\""),
         ("quote_ident('a_1')", "a_1"),
         ("quote_literal('it''s')", "'it''s'"),
-        (
-            "format('%I.%I', 'public', 'Odd view')",
-            "public.\"Odd view\"",
-        ),
         ("parse_ident('a.\"B c\"')", "[a, B c]"),
         ("obj_description(16385, 'pg_class')", "who owes what"),
         ("pg_get_viewdef(16387, true)", " SELECT id FROM accounts;"),

@@ -56,6 +56,8 @@ pub(super) const TOLD: &[&str] = &[
     "pg_stat_user_tables",
     "pg_tables",
     "pg_tablespace",
+    "pg_timezone_abbrevs",
+    "pg_timezone_names",
     "pg_type",
     "pg_user",
     "pg_views",

@@ -26,11 +26,32 @@ fn read<T>(
     }
 }
 
+/// Rows with the names that users know, of those of theirs that history keeps.
+pub(super) fn shown<T>(
+    facts: Option<&SystemFacts>,
+    mut rows: Vec<T>,
+    name: impl Fn(&mut T) -> &mut String,
+) -> Vec<T> {
+    let names = facts.map(|facts| facts.catalog.snapshot().shown_names());
+    let names = names.filter(|names| !names.is_empty());
+    let Some(names) = names else {
+        return rows;
+    };
+    for row in &mut rows {
+        let name = name(row);
+        if let Some(shown) = names.get(name) {
+            name.clone_from(shown);
+        }
+    }
+    rows
+}
+
 pub(super) fn metrics_log(
     facts: Option<&SystemFacts>,
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
     let rows: Vec<MetricsRow> = read(facts, |h| h.metrics(filter))?;
+    let rows = shown(facts, rows, |row| &mut row.stream_name);
     let times = Columns::of(&rows)
         .text("stream_name", |r| r.stream_name.as_str())
         .text("pipeline", |r| r.pipeline.as_str())
@@ -70,6 +91,8 @@ pub(super) fn metrics_log(
         .flag("replayed", |r| r.replayed)
         .text("error_code", |r| r.error_code.as_deref())
         .text("error", |r| r.error.as_deref())
+        .count("num_rows_unknown_fields", |r| r.num_rows_unknown_fields)
+        .count("num_rows_rescued", |r| r.num_rows_rescued)
         .finish()
 }
 
@@ -91,7 +114,7 @@ fn without_statements_of_others(rows: &mut [EventRow], subject: &Subject) {
 }
 
 /// Rows of a relation are for those who may read it.
-fn is_readable<'a>(facts: Option<&'a SystemFacts>) -> impl Fn(&str) -> bool + 'a {
+pub(super) fn is_readable<'a>(facts: Option<&'a SystemFacts>) -> impl Fn(&str) -> bool + 'a {
     let snapshot = facts.map(|facts| (facts.catalog.snapshot(), &facts.subject));
     move |relation| {
         snapshot.as_ref().is_none_or(|(catalog, subject)| {
@@ -105,7 +128,8 @@ fn is_readable<'a>(facts: Option<&'a SystemFacts>) -> impl Fn(&str) -> bool + 'a
 }
 
 pub(super) fn events(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
-    let mut rows: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    let rows: Vec<EventRow> = read(facts, |h| h.events(filter))?;
+    let mut rows = shown(facts, rows, |row| &mut row.object_name);
     if let Some(facts) = facts {
         without_statements_of_others(&mut rows, &facts.subject);
     }
@@ -123,7 +147,8 @@ pub(super) fn dead_letters(
     facts: Option<&SystemFacts>,
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
-    let mut rows: Vec<DeadLetterRow> = read(facts, |h| h.dead_letters(filter))?;
+    let rows: Vec<DeadLetterRow> = read(facts, |h| h.dead_letters(filter))?;
+    let mut rows = shown(facts, rows, |row| &mut row.stream_name);
     let is_readable = is_readable(facts);
     rows.retain(|row| is_readable(&row.stream_name));
     Columns::of(&rows)
@@ -141,7 +166,8 @@ pub(super) fn late_rows(
     facts: Option<&SystemFacts>,
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
-    let mut rows: Vec<LateRow> = read(facts, |h| h.late_rows(filter))?;
+    let rows: Vec<LateRow> = read(facts, |h| h.late_rows(filter))?;
+    let mut rows = shown(facts, rows, |row| &mut row.stream_name);
     let is_readable = is_readable(facts);
     rows.retain(|row| is_readable(&row.stream_name));
     Columns::of(&rows)
@@ -159,6 +185,7 @@ pub(super) fn data_gaps(
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
     let rows: Vec<DataGapRow> = read(facts, |h| h.data_gaps(filter))?;
+    let rows = shown(facts, rows, |row| &mut row.stream_name);
     Columns::of(&rows)
         .text("stream_name", |r| r.stream_name.as_str())
         .text("pipeline", |r| r.pipeline.as_str())
@@ -195,6 +222,7 @@ pub(super) fn expectations(
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
     let log: Vec<ExpectationRow> = read(facts, |h| h.expectations(filter))?;
+    let log = shown(facts, log, |row| &mut row.stream_name);
     let mut by_pipeline: BTreeMap<(String, String, String), Counts> = BTreeMap::new();
     for row in log {
         let sum = by_pipeline
@@ -247,6 +275,7 @@ pub(super) fn expectations_log(
     filter: &HistoryFilter,
 ) -> Result<RecordBatch> {
     let rows: Vec<ExpectationRow> = read(facts, |h| h.expectations(filter))?;
+    let rows = shown(facts, rows, |row| &mut row.stream_name);
     Columns::of(&rows)
         .text("stream_name", |r| r.stream_name.as_str())
         .text("expectation_name", |r| r.expectation_name.as_str())
@@ -301,7 +330,7 @@ pub(super) fn schedules(facts: Option<&SystemFacts>, _: &HistoryFilter) -> Resul
             rows.push(Row {
                 name: name.clone(),
                 pipeline: definitions
-                    .pipeline_named(&definition.target)
+                    .scheduled_pipeline(definition)
                     .map(str::to_owned),
                 // A namesake may have run before this one was made.
                 last_us: last_us.filter(|at_us| *at_us >= definition.created_at_us),

@@ -7,29 +7,36 @@
 mod columns;
 mod history;
 mod running;
+mod scan;
 
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::ScalarValue;
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
 
+use self::scan::{SystemRead, SystemScan};
 use super::Catalog;
 use super::access::Subject;
 use super::history::{History, HistoryFilter};
 
-use crate::engine::status::EngineStatus;
+use crate::engine::status::{EngineStatus, FileStatus};
 use crate::error::Result;
 pub use history::STATEMENT_EVENT;
+
+/// Gives the files that sources know, of one stream if it is named.
+pub type KnownFiles = Arc<dyn Fn(Option<&str>) -> Vec<FileStatus> + Send + Sync>;
 
 /// What the tables are made of.
 #[derive(Clone)]
@@ -42,6 +49,8 @@ pub struct SystemFacts {
     pub subject: Arc<Subject>,
     /// The engine's state at this instant.
     pub status: Arc<dyn Fn() -> EngineStatus + Send + Sync>,
+    /// What files sources know.
+    pub files: KnownFiles,
 }
 
 impl std::fmt::Debug for SystemFacts {
@@ -61,9 +70,11 @@ struct Definition {
     build: Build,
 }
 
+const METRICS_LOG: &str = "streaming_metrics_log";
+
 const TABLES: &[Definition] = &[
     Definition {
-        name: "streaming_metrics_log",
+        name: METRICS_LOG,
         name_column: "stream_name",
         build: history::metrics_log,
     },
@@ -128,6 +139,11 @@ const TABLES: &[Definition] = &[
         build: running::sources,
     },
     Definition {
+        name: "streaming_files",
+        name_column: "stream_name",
+        build: running::files,
+    },
+    Definition {
         name: "streaming_sinks",
         name_column: "sink_name",
         build: running::sinks,
@@ -143,6 +159,9 @@ const TABLES: &[Definition] = &[
         build: running::checkpoints,
     },
 ];
+
+/// The schema in which tools find the system tables that hide `pg_catalog` from their users.
+pub const SCHEMA: &str = "tidemill";
 
 /// Names of all system tables.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -166,6 +185,11 @@ pub fn provider(name: &str, facts: &SystemFacts) -> Option<Arc<dyn TableProvider
     }))
 }
 
+/// A provider is a system table, which is made of the facts of the moment when it is scanned.
+pub fn is_system_table(provider: &dyn Any) -> bool {
+    provider.is::<SystemTable>()
+}
+
 struct SystemTable {
     table: &'static Definition,
     schema: SchemaRef,
@@ -179,6 +203,28 @@ impl std::fmt::Debug for SystemTable {
 }
 
 impl SystemTable {
+    /// The rows of a name are one range of history.
+    fn lies_by_name(&self) -> bool {
+        self.table.name == METRICS_LOG
+    }
+
+    /// What is kept under this name is shown under another one.
+    fn is_anothers(&self, name: &str) -> bool {
+        let catalog = self.facts.catalog.snapshot();
+        self.lies_by_name() && catalog.shown_name(catalog.kept_name(name)) != name
+    }
+
+    /// What history keeps a name's rows under; `None`: under several.
+    fn kept_name(&self, name: String) -> Option<String> {
+        let catalog = self.facts.catalog.snapshot();
+        match self.table.name_column {
+            "stream_name" => Some(catalog.kept_name(&name).to_owned()),
+            // What a session tells has the name that was said.
+            "object_name" if catalog.kept_name(&name) != name => None,
+            _ => Some(name),
+        }
+    }
+
     /// The name that a filter `name_column = 'name'` asks for.
     fn name_asked(&self, filter: &Expr) -> Option<String> {
         let Expr::BinaryExpr(comparison) = filter else {
@@ -218,13 +264,13 @@ impl TableProvider for SystemTable {
         &self,
         filters: &[&Expr],
     ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
-        Ok(filters
-            .iter()
-            .map(|filter| match self.name_asked(filter) {
-                Some(_) => TableProviderFilterPushDown::Inexact,
-                None => TableProviderFilterPushDown::Unsupported,
-            })
-            .collect())
+        let answer = |filter: &&Expr| match self.name_asked(filter) {
+            // Whose rows lie by name, and under no other one.
+            Some(_) if self.lies_by_name() => TableProviderFilterPushDown::Exact,
+            Some(_) => TableProviderFilterPushDown::Inexact,
+            None => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(answer).collect())
     }
 
     async fn scan(
@@ -232,20 +278,29 @@ impl TableProvider for SystemTable {
         _session: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
-        _limit: Option<usize>,
+        limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        let filter = HistoryFilter {
-            name: filters.iter().find_map(|f| self.name_asked(f)),
-            limit: None,
+        let asked: BTreeSet<String> = filters.iter().filter_map(|f| self.name_asked(f)).collect();
+        let schema = match projection {
+            Some(projection) => Arc::new(self.schema.project(projection)?),
+            None => self.schema(),
         };
-        let (build, facts) = (self.table.build, self.facts.clone());
-        // The history store reads files.
-        let batch = tokio::task::spawn_blocking(move || build(Some(&facts), &filter))
-            .await
-            .map_err(|e| DataFusionError::External(Box::new(e)))?
-            .map_err(|e| DataFusionError::External(Box::new(e)))?;
-        let rows: Arc<dyn ExecutionPlan> =
-            MemorySourceConfig::try_new_exec(&[vec![batch]], self.schema(), projection.cloned())?;
-        Ok(rows)
+        if asked.len() > 1 || asked.iter().any(|name| self.is_anothers(name)) {
+            // No row has two names, or one that its view had before.
+            return Ok(Arc::new(EmptyExec::new(schema)));
+        }
+        let newest_first = self.lies_by_name() && !asked.is_empty();
+        let name = asked.into_iter().next();
+        let read = SystemRead {
+            table: self.table,
+            facts: self.facts.clone(),
+            filter: HistoryFilter {
+                name: name.and_then(|name| self.kept_name(name)),
+                limit: limit.filter(|_| newest_first),
+            },
+            projection: projection.cloned(),
+            newest_first,
+        };
+        Ok(Arc::new(SystemScan::new(read, schema)))
     }
 }

@@ -4,6 +4,7 @@ use datafusion::arrow::array::RecordBatch;
 
 use super::SystemFacts;
 use super::columns::Columns;
+use super::history::{is_readable, shown};
 use crate::catalog::history::HistoryFilter;
 use crate::engine::status::EngineStatus;
 use crate::error::Result;
@@ -65,6 +66,26 @@ pub(super) fn sources(facts: Option<&SystemFacts>, _: &HistoryFilter) -> Result<
         .number("processed_rows_per_second", |r| r.processed_rows_per_second)
         .time("last_data_at", |r| r.last_data_at_us)
         .text("last_error", |r| r.last_error.as_deref())
+        .finish()
+}
+
+pub(super) fn files(facts: Option<&SystemFacts>, filter: &HistoryFilter) -> Result<RecordBatch> {
+    let rows = facts.map(|f| (f.files)(filter.name.as_deref()));
+    // Sources know their streams by the names that these are kept under.
+    let mut rows = shown(facts, rows.unwrap_or_default(), |row| &mut row.stream_name);
+    let is_readable = is_readable(facts);
+    rows.retain(|row| is_readable(&row.stream_name));
+    Columns::of(&rows)
+        .text("stream_name", |r| r.stream_name.as_str())
+        .text("pipeline", |r| r.pipeline.as_str())
+        .text("path", |r| r.file.path.as_str())
+        .text("state", |r| r.state)
+        .count("batch_id", |r| r.file.batch_id)
+        .count("size_bytes", |r| r.file.size_bytes)
+        .count("num_rows", |r| r.file.rows)
+        .count("num_dead_letter_rows", |r| r.file.dead_letters)
+        .time("modified_at", |r| r.file.modified_at_us)
+        .text("error", |r| r.file.error.as_deref())
         .finish()
 }
 

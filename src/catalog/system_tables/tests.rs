@@ -18,6 +18,7 @@ fn facts(dir: &std::path::Path, status: EngineStatus) -> SystemFacts {
         history: History::open(&dir.join("history"), clock.clone()).unwrap(),
         catalog: Catalog::open(&dir.join("catalog"), clock).unwrap(),
         status: Arc::new(move || status.clone()),
+        files: Arc::new(|_| Vec::new()),
     }
 }
 
@@ -32,7 +33,7 @@ fn the_metrics_log_has_the_columns_of_the_contract() {
         num_expectation_failed_rows, num_dead_letter_rows, num_error_rows, state_rows_total, \
         state_rows_updated, state_rows_removed, state_memory_bytes, state_disk_bytes, \
         checkpoint_bytes, watermark_at, event_time_min_at, event_time_max_at, backlog_rows, \
-        backlog_bytes, replayed, error_code, error";
+        backlog_bytes, replayed, error_code, error, num_rows_unknown_fields, num_rows_rescued";
     assert_eq!(names, contract.split(", ").collect::<Vec<_>>());
     for field in schema.fields() {
         if field.name().ends_with("_ms") {
@@ -150,4 +151,70 @@ async fn a_running_query_is_a_row_with_its_nulls() {
         count("SELECT 1 FROM streaming_queries WHERE 'w' = stream_name").await,
         1
     );
+}
+
+#[tokio::test]
+async fn the_newest_batches_of_a_view_are_read_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let facts = facts(dir.path(), EngineStatus::default());
+    let rows: Vec<MetricsRow> = (0..50)
+        .map(|number| MetricsRow {
+            stream_name: if number % 2 == 0 { "even" } else { "odd" }.to_owned(),
+            batch_id: number,
+            ..MetricsRow::default()
+        })
+        .collect();
+    facts.history.record_metrics(&rows).unwrap();
+    let context = SessionContext::new();
+    let table = provider("streaming_metrics_log", &facts).unwrap();
+    context.register_table("log", table).unwrap();
+    let ask = async |sql: &str| {
+        let frame = context.sql(sql).await.unwrap();
+        let plan = frame.clone().create_physical_plan().await.unwrap();
+        let words = datafusion::physical_plan::displayable(plan.as_ref());
+        let words = words.indent(false).to_string();
+        let batches = frame.collect().await.unwrap();
+        let ids = batches
+            .iter()
+            .flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec());
+        (ids.collect::<Vec<_>>(), words)
+    };
+    let newest =
+        "SELECT batch_id, run_id FROM log WHERE stream_name = 'odd' ORDER BY batch_id DESC LIMIT 3";
+    let (ids, plan) = ask(newest).await;
+    assert_eq!(ids, [49, 47, 45]);
+    assert!(
+        plan.contains("stream_name=odd, newest first, fetch=3"),
+        "{plan}"
+    );
+    assert!(!plan.contains("SortExec"), "{plan}");
+    // Whatever else is asked is right, and reads what it must.
+    for (sql, expected) in [
+        (
+            "SELECT batch_id FROM log WHERE stream_name = 'odd' ORDER BY batch_id LIMIT 2",
+            vec![1, 3],
+        ),
+        (
+            "SELECT batch_id FROM log WHERE stream_name = 'odd' AND batch_id < 9 ORDER BY batch_id DESC LIMIT 2",
+            vec![7, 5],
+        ),
+        (
+            "SELECT batch_id FROM log WHERE stream_name = 'odd' AND stream_name = 'even'",
+            vec![],
+        ),
+        (
+            "SELECT batch_id FROM log ORDER BY batch_id DESC LIMIT 2",
+            vec![49, 48],
+        ),
+        (
+            "SELECT count(*) FROM log WHERE stream_name = 'even'",
+            vec![25],
+        ),
+        (
+            "SELECT count(*) FROM log WHERE stream_name = 'even' OR batch_id = 1",
+            vec![26],
+        ),
+    ] {
+        assert_eq!(ask(sql).await.0, expected, "{sql}");
+    }
 }

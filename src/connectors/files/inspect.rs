@@ -29,14 +29,22 @@ impl FilesSource {
             let (now, later) = rest.split_at(plan::take(rest, limits));
             let mut put_off = false;
             for entry in now {
-                match self.inspect(entry).await? {
+                let inspected = self.inspect(entry).await.inspect_err(|error| {
+                    let files = &self.policy.read_files;
+                    files.cannot_be_planned(&entry.path, error.primary());
+                })?;
+                match inspected {
                     Inspected::Plan(skipped) => chosen.push(PlannedFile {
                         entry: entry.clone(),
                         batch_id: None,
                         moved: false,
                         skipped,
                     }),
-                    Inspected::Later => put_off = true,
+                    Inspected::Later => {
+                        const WHY: &str = "it is not whole yet, or still being written";
+                        self.policy.read_files.cannot_be_planned(&entry.path, WHY);
+                        put_off = true;
+                    }
                 }
             }
             // Files behind one that waits still go on.

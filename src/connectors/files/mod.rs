@@ -14,10 +14,12 @@ pub mod location;
 pub mod pattern;
 pub mod plan;
 mod read;
+mod told;
 
 #[cfg(test)]
 mod tests;
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -32,12 +34,14 @@ pub(super) use self::inspect::parquet_sample;
 use self::location::{FileEntry, Location};
 use self::plan::{FilesOffset, Found, LogEntry, OnBadFile, OnChangedFile, PlannedFile, Seen};
 use self::read::{FileTask, ReadPolicy};
+use self::told::ReadFiles;
+use super::evolution::RESCUED_METADATA;
 use super::formats::{Format, FormatOptions, Layout};
 use super::settings::Settings;
 use super::telling::{Names, Notices};
 use super::{
-    Backlog, ConnectorEnvironment, ReadLimits, Source, SourceChunk, SourceLog, SourceOffset,
-    SourceRange, StartAt, chunks,
+    Backlog, ConnectorEnvironment, KnownFile, ReadLimits, Source, SourceChunk, SourceLog,
+    SourceOffset, SourceRange, StartAt, chunks,
 };
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Options};
 use crate::clock::ClockRef;
@@ -96,6 +100,7 @@ impl FilesSource {
         let policy = ReadPolicy {
             names: names.clone(),
             notices: Notices::default(),
+            read_files: ReadFiles::default(),
             format,
             replayed: environment.letters.clone(),
             ignore_missing_files: settings.boolean("ignore_missing_files")?.unwrap_or(false),
@@ -362,7 +367,7 @@ pub(super) fn format_by_name(location: &str) -> Option<&'static str> {
 
 /// Which columns are filled from a file's metadata.
 fn metadata_columns(columns: &[ColumnDefinition]) -> Result<Vec<Option<String>>> {
-    const NAMES: [&str; 2] = ["file_path", "file_modified_at"];
+    const NAMES: [&str; 3] = ["file_path", "file_modified_at", RESCUED_METADATA];
     columns
         .iter()
         .map(|column| match &column.metadata_from {
@@ -546,6 +551,7 @@ impl Source for FilesSource {
                 ));
             }
             remember(&mut known.seen, file, batch_id);
+            self.policy.read_files.planned(&file.entry.path);
         }
         known.chain.push(batch_id);
         let end = FilesOffset {
@@ -598,6 +604,8 @@ impl Source for FilesSource {
                     layout: layout.clone(),
                     file: file.clone(),
                     segment,
+                    sent: Cell::default(),
+                    aside: RefCell::default(),
                 }
                 .into_reader()
             })
@@ -621,6 +629,11 @@ impl Source for FilesSource {
         let mut known = self.known.lock();
         known.chain.retain(|batch_id| *batch_id >= through);
         Ok(())
+    }
+
+    fn known_files(&self) -> Vec<KnownFile> {
+        let known = self.known.lock();
+        told::known_files(&known, &self.policy.read_files)
     }
 
     fn take_notices(&self) -> Vec<crate::connectors::Notice> {

@@ -4,15 +4,19 @@
 //! a segment begins behind its first newline and ends with the line that crosses its end. Where
 //! segments lie depends on the planned size alone.
 
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, StringArray, TimestampMicrosecondArray};
+use datafusion::arrow::array::{ArrayRef, StringArray, TimestampMicrosecondArray, new_null_array};
+use datafusion::arrow::datatypes::DataType;
 
 use super::location::{FileEntry, Location, OpenFile};
 use super::plan::{OnBadFile, OnChangedFile, PlannedFile};
+use super::told::{ReadFiles, SegmentRead};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
+use crate::connectors::evolution::{RESCUED_METADATA, UnknownFields};
 use crate::connectors::formats::letter::with_header;
 use crate::connectors::formats::lines::{RECORD_BYTES_MAX, RecordEnd, RecordReader};
 use crate::connectors::formats::parquet::{ParquetChunks, Wanted};
@@ -30,6 +34,8 @@ pub struct ReadPolicy {
     pub(in crate::connectors) names: Names,
     /// Where trouble with a file is told.
     pub(in crate::connectors) notices: Notices,
+    /// Where what reading came to is told.
+    pub(in crate::connectors) read_files: ReadFiles,
     /// Format of the files.
     pub format: FormatOptions,
     /// Records that went through by themselves.
@@ -84,12 +90,31 @@ pub struct FileTask {
     pub file: PlannedFile,
     /// Which bytes of it.
     pub segment: Range<u64>,
+    /// What was sent of it so far.
+    pub sent: Cell<(u64, u64)>,
+    /// Why the rest of it is gone on without.
+    pub aside: RefCell<Option<String>>,
 }
 
 impl FileTask {
     /// The reader for the blocking pool.
     pub fn into_reader(self) -> Reader {
-        Box::new(move |out| self.run(out))
+        Box::new(move |out| {
+            let done = self.run(out);
+            let (rows, dead_letters) = self.sent.get();
+            let error = match &done {
+                Err(Stop::Failed(e)) => Some(e.primary().to_owned()),
+                _ => self.aside.take(),
+            };
+            let read = SegmentRead {
+                rows,
+                dead_letters,
+                error,
+            };
+            let files = &self.policy.read_files;
+            files.was_read(&self.file.entry.path, self.segment.start, read);
+            done
+        })
     }
 
     fn run(&self, out: &ChunkSender) -> Result<(), Stop> {
@@ -142,8 +167,9 @@ impl FileTask {
 
     /// The whole file, or what is left of it, as one dead letter.
     fn set_aside(&self, out: &ChunkSender, reason: String) -> Result<(), Stop> {
+        self.aside.replace(Some(reason.clone()));
         let letter = dead_letter(self.file.entry.path.clone(), &[], reason);
-        self.send(out, &[], 0, vec![letter], 0)
+        self.send(out, DecodedRows::default(), vec![letter], 0)
     }
 
     fn read(&self, out: &ChunkSender) -> Result<(), Stop> {
@@ -180,17 +206,19 @@ impl FileTask {
             payload: &layout.payload,
             projection: &layout.payload_projection,
             other_names: &self.policy.format.other_names,
+            evolution: self.policy.format.evolution,
+            taken_names: &self.policy.format.taken_names,
             passed_over: self.passed_over("row")?,
         };
         let mut pieces = ParquetChunks::open(file, path, wanted).map_err(|e| self.or_skip(e))?;
         while let Some(piece) = pieces.next_piece().map_err(|e| self.or_skip(e))? {
-            self.send(
-                out,
-                &piece.arrays,
-                piece.rows,
-                piece.dead_letters,
-                piece.bytes,
-            )?;
+            let decoded = DecodedRows {
+                arrays: piece.arrays,
+                rows: piece.rows,
+                rescued: Some(piece.rescued),
+                unknown: piece.unknown,
+            };
+            self.send(out, decoded, piece.dead_letters, piece.bytes)?;
         }
         Ok(())
     }
@@ -214,6 +242,9 @@ impl FileTask {
                 .next_record()
                 .map_err(|e| io_error(&self.policy.names, entry, &e))?;
             at += before.map_or(0, |record| record.length as u64);
+        }
+        if let Some(watch) = decoder.watch() {
+            watch.of_file(&entry.path);
         }
         let keeps_blank_lines = matches!(format.format, Format::Text | Format::Raw);
         let mut letters: Vec<DeadLetter> = Vec::new();
@@ -259,25 +290,28 @@ impl FileTask {
             } else {
                 decoder.push(line)
             };
-            if let Err(reason) = pushed {
+            let wants_origin = decoder.watch().is_some_and(|watch| watch.wants_origin());
+            if pushed.is_err() || wants_origin {
                 let before = match lines_before {
                     Some(lines) => lines,
                     None => *lines_before.insert(self.lines_before(file)?),
                 };
                 let origin = format!("{} line {}", entry.path, before + record.line);
-                letters.push(dead_letter(origin, &as_letter(line), reason));
+                match (pushed, decoder.watch()) {
+                    (Err(reason), _) => letters.push(dead_letter(origin, &as_letter(line), reason)),
+                    (Ok(()), Some(watch)) => watch.place(&origin),
+                    (Ok(()), None) => {}
+                }
             }
             let full = decoder.rows() >= CHUNK_ROWS || letters.len() >= CHUNK_ROWS / 64;
             if full || bytes >= CHUNK_BYTES as u64 {
-                let rows = decoder.rows();
-                let arrays = decoder.finish();
-                self.send(out, &arrays, rows, std::mem::take(&mut letters), bytes)?;
+                let decoded = DecodedRows::take(&mut decoder);
+                self.send(out, decoded, std::mem::take(&mut letters), bytes)?;
                 bytes = 0;
             }
         }
-        let rows = decoder.rows();
-        if rows > 0 || !letters.is_empty() || bytes > 0 {
-            self.send(out, &decoder.finish(), rows, letters, bytes)?;
+        if decoder.rows() > 0 || !letters.is_empty() || bytes > 0 {
+            self.send(out, DecodedRows::take(&mut decoder), letters, bytes)?;
         }
         Ok(())
     }
@@ -334,20 +368,27 @@ impl FileTask {
     fn send(
         &self,
         out: &ChunkSender,
-        arrays: &[ArrayRef],
-        rows: usize,
+        decoded: DecodedRows,
         dead_letters: Vec<DeadLetter>,
         bytes: u64,
     ) -> Result<(), Stop> {
-        let empty;
-        let arrays = if rows == 0 {
-            empty = self.empty_payload();
-            &empty[..]
-        } else {
-            arrays
-        };
+        let DecodedRows {
+            mut arrays,
+            rows,
+            rescued,
+            unknown,
+        } = decoded;
+        let (rows_before, letters_before) = self.sent.get();
+        let letters = letters_before + dead_letters.len() as u64;
+        self.sent.set((rows_before + rows as u64, letters));
+        if rows == 0 {
+            arrays = self.empty_payload();
+        }
         let entry = &self.file.entry;
-        let batch = self.layout.assemble(arrays, rows, |name| match name {
+        let batch = self.layout.assemble(&arrays, rows, |name| match name {
+            RESCUED_METADATA => Ok(rescued
+                .clone()
+                .unwrap_or_else(|| new_null_array(&DataType::Utf8, rows))),
             "file_path" => Ok(Arc::new(StringArray::from_iter_values(
                 std::iter::repeat_n(entry.path.as_str(), rows),
             ))),
@@ -360,6 +401,7 @@ impl FileTask {
         Ok(out.send(SourceChunk {
             changes,
             dead_letters,
+            unknown,
             bytes,
         })?)
     }
@@ -371,6 +413,33 @@ impl FileTask {
             .iter()
             .map(|&i| datafusion::arrow::array::new_empty_array(layout.payload[i].data_type()))
             .collect()
+    }
+}
+
+/// Rows of a part of a file.
+#[derive(Default)]
+struct DecodedRows {
+    arrays: Vec<ArrayRef>,
+    rows: usize,
+    rescued: Option<ArrayRef>,
+    unknown: UnknownFields,
+}
+
+impl DecodedRows {
+    /// What a decoder has by now.
+    fn take(decoder: &mut RecordDecoder) -> Self {
+        let rows = decoder.rows();
+        let arrays = decoder.finish();
+        let (rescued, unknown) = match decoder.watch() {
+            Some(watch) => (Some(watch.finish()), watch.take_unknown()),
+            None => (None, UnknownFields::default()),
+        };
+        Self {
+            arrays,
+            rows,
+            rescued,
+            unknown,
+        }
     }
 }
 

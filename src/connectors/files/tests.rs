@@ -34,6 +34,8 @@ fn object(options: &[(&str, &str)]) -> CatalogObject {
         oid: 20_000,
         created_at_us: 0,
         comment: None,
+        kept_as: None,
+        renamed: Default::default(),
         definition: Definition::Stream(StreamDefinition {
             columns: vec![
                 column("id", SqlType::BigInt, None),

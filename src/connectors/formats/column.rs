@@ -27,6 +27,7 @@ use super::json_text::{JsonText, Token};
 use super::values::{self, EpochUnit};
 use crate::error::{Error, Result};
 use crate::types::SqlType;
+use crate::values::jsonb::Json;
 
 /// Why a value was refused: the primary line of a dead letter.
 pub type Refusal = String;
@@ -199,9 +200,13 @@ impl Column {
             Values::Bytes(offsets, bytes) => {
                 match &self.sql_type {
                     SqlType::Bytea => values::bytea(text, bytes).ok_or_else(refuse)?,
-                    SqlType::Json | SqlType::Jsonb => {
+                    SqlType::Json => {
                         JsonText::new(text).whole_value().map_err(|_| refuse())?;
                         bytes.extend_from_slice(text.as_bytes());
+                    }
+                    SqlType::Jsonb => {
+                        let value = Json::parse_sorted(text).map_err(|_| refuse())?;
+                        bytes.extend_from_slice(value.to_text().as_bytes());
                     }
                     _ => bytes.extend_from_slice(text.as_bytes()),
                 }
@@ -236,6 +241,10 @@ impl Column {
             && json.peek()? != Token::Null
         {
             let raw = json.raw_value()?;
+            if self.sql_type == SqlType::Jsonb {
+                // Equal values are one text, as everywhere.
+                return self.push_text(raw);
+            }
             bytes.extend_from_slice(raw.as_bytes());
             offsets.push(offset_of(bytes.len())?);
             self.nulls.append_non_null();

@@ -2,8 +2,8 @@
 //!
 //! An unquoted field equal to the NULL marker (default: empty) is NULL; a quoted one never is. A
 //! field may hold newlines inside quotes, so records are cut here and not by a line reader. With
-//! a header, columns are found by name and may come in any order; a missing one is NULL. Without,
-//! they come in the declared order.
+//! a header, columns are found by name and may come in any order; a missing one is NULL, and
+//! names of no column are noticed ([`Watch`]). Without, they come in the declared order.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Fields;
@@ -11,6 +11,7 @@ use datafusion::arrow::datatypes::Fields;
 use super::column::{Column, Refusal};
 use super::json::null_refusal;
 use super::values::{self, EpochUnit};
+use super::watch::{Watch, quoted};
 use crate::error::Result;
 
 /// How a CSV file is written.
@@ -75,6 +76,9 @@ pub struct CsvDecoder {
     fields: Vec<FieldSpan>,
     fields_expected: usize,
     other_names: Vec<(String, String)>,
+    /// Fields of the header that no column takes.
+    unknown: Vec<(usize, String)>,
+    watch: Option<Watch>,
     rows: usize,
 }
 
@@ -100,6 +104,8 @@ impl CsvDecoder {
             fields: vec![],
             fields_expected: payload.len(),
             other_names: vec![],
+            unknown: vec![],
+            watch: None,
             rows: 0,
         };
         decoder.place(&|i, _| Some(i));
@@ -128,6 +134,18 @@ impl CsvDecoder {
         self
     }
 
+    /// Fields without a column are noticed.
+    #[must_use]
+    pub fn watched_by(mut self, watch: Watch) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// What was noticed.
+    pub fn watch(&mut self) -> Option<&mut Watch> {
+        self.watch.as_mut()
+    }
+
     /// Reads a header record: from now on columns are found by its names.
     pub fn header(&mut self, record: &[u8]) -> Result<(), Refusal> {
         let record = record.strip_prefix(b"\xef\xbb\xbf").unwrap_or(record);
@@ -149,7 +167,12 @@ impl CsvDecoder {
             let mut others = others.iter().filter(|(_, own)| own == name);
             others.find_map(|(other, _)| of_name(other))
         };
-        self.place(&|_, name| of_name(name).or_else(|| others_of(name)));
+        let place_of = |name: &str| of_name(name).or_else(|| others_of(name));
+        self.place(&|_, name| place_of(name));
+        let payload = self.payload.iter();
+        let taken: Vec<usize> = payload.filter_map(|f| place_of(f.name())).collect();
+        let unknown = names.iter().cloned().enumerate();
+        self.unknown = unknown.filter(|(at, _)| !taken.contains(at)).collect();
         self.other_names = others;
         Ok(())
     }
@@ -158,16 +181,47 @@ impl CsvDecoder {
     pub fn push(&mut self, record: &[u8]) -> Result<(), Refusal> {
         match self.fill(record) {
             Ok(()) => {
+                self.notice(record);
                 self.rows += 1;
+                self.watch.iter_mut().for_each(Watch::row);
                 Ok(())
             }
             Err(refusal) => {
                 for column in &mut self.columns {
                     column.truncate(self.rows);
                 }
+                self.watch.iter_mut().for_each(Watch::refused);
                 Err(refusal)
             }
         }
+    }
+
+    /// Looks at the fields that no column takes.
+    fn notice(&mut self, record: &[u8]) {
+        let Some(mut watch) = self.watch.take() else {
+            return;
+        };
+        for (at, name) in &self.unknown {
+            let Some(span) = self.fields.get(*at) else {
+                continue;
+            };
+            if self.is_null(record, span) {
+                continue;
+            }
+            if !watch.wants_values() {
+                watch.saw();
+                continue;
+            }
+            match self.text(record, span) {
+                Ok(text) => watch.saw_text(name, &text),
+                // A column would refuse it; what is kept of it can be read at least.
+                Err(_) => {
+                    let bytes = &record[span.start..span.end];
+                    watch.saw_text(name, &String::from_utf8_lossy(bytes));
+                }
+            }
+        }
+        self.watch = Some(watch);
     }
 
     fn fill(&mut self, record: &[u8]) -> Result<(), Refusal> {
@@ -193,9 +247,20 @@ impl CsvDecoder {
             };
             let column = &mut self.columns[i];
             match value {
-                Some(text) => column
-                    .push_text(&text)
-                    .map_err(|r| format!("column \"{}\": {r}", column.field().name()))?,
+                Some(text) => {
+                    let Err(refusal) = column.push_text(&text) else {
+                        continue;
+                    };
+                    let name = column.field().name().clone();
+                    match self.watch.as_mut().filter(|watch| watch.rescues()) {
+                        Some(watch) if column.field().is_nullable() => {
+                            column.truncate(self.rows);
+                            column.push_null();
+                            watch.rescue(&name, quoted(&text));
+                        }
+                        _ => return Err(format!("column \"{name}\": {refusal}")),
+                    }
+                }
                 None if column.field().is_nullable() => column.push_null(),
                 None => return Err(null_refusal(column.field().name())),
             }

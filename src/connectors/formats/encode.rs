@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::writer::{
     Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder,
@@ -301,15 +301,16 @@ fn write_parquet<W: Write + Send>(
 
 /// Parquet has no interval with months and nanoseconds: it is stored as text.
 fn stored_schema(schema: &SchemaRef) -> SchemaRef {
-    let fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .map(|f| match f.data_type() {
-            DataType::Interval(_) => f.as_ref().clone().with_data_type(DataType::Utf8),
-            _ => f.as_ref().clone(),
-        })
-        .collect();
-    Arc::new(Schema::new(fields))
+    let fields = schema.fields().iter().map(stored_field);
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A column as Parquet files have it.
+pub fn stored_field(field: &FieldRef) -> FieldRef {
+    match field.data_type() {
+        DataType::Interval(_) => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
+        _ => Arc::clone(field),
+    }
 }
 
 /// Checks that every column of `schema` has a form in files at all.

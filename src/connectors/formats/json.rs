@@ -1,6 +1,6 @@
 //! JSON records: one object each, into the declared columns.
 //!
-//! Extra fields are skipped, missing ones are NULL, of a repeated key the last value counts. Keys
+//! Fields without a column are skipped and noticed ([`Watch`]), missing ones are NULL, of a repeated key the last value counts. Keys
 //! of records of one source mostly come in one order, so the decoder guesses each next key from
 //! the record before and compares, instead of looking it up.
 //!
@@ -14,6 +14,7 @@ use datafusion::arrow::array::ArrayRef;
 use super::column::{Column, Refusal};
 use super::json_text::{JsonText, Key, Token};
 use super::values::{self, EpochUnit};
+use super::watch::Watch;
 use crate::error::Result;
 use datafusion::arrow::datatypes::Fields;
 
@@ -26,6 +27,8 @@ enum Target {
     Column(usize),
     /// a `NOT NULL` column that is only checked
     Required(usize),
+    /// no column takes it
+    Unknown,
 }
 
 /// A key that is expected at a place in the record.
@@ -65,6 +68,7 @@ pub struct JsonDecoder {
     targets: HashMap<String, Target>,
     /// Names that differ by case alone are one.
     folds_case: bool,
+    watch: Option<Watch>,
     /// Keys of the last record in their order.
     expected: Vec<Guess>,
     /// Record in which each required column was last seen not NULL.
@@ -87,6 +91,9 @@ impl JsonDecoder {
             .map(|(_, f)| f.name().clone())
             .collect();
         let mut targets = HashMap::new();
+        for field in payload {
+            targets.insert(field.name().clone(), Target::Skip);
+        }
         for (i, column) in columns.iter().enumerate() {
             targets.insert(column.field().name().clone(), Target::Column(i));
         }
@@ -99,6 +106,7 @@ impl JsonDecoder {
             required,
             targets,
             folds_case: false,
+            watch: None,
             expected: vec![],
             records: 0,
             rows: 0,
@@ -123,6 +131,18 @@ impl JsonDecoder {
         self
     }
 
+    /// Fields without a column are noticed.
+    #[must_use]
+    pub fn watched_by(mut self, watch: Watch) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// What was noticed.
+    pub fn watch(&mut self) -> Option<&mut Watch> {
+        self.watch.as_mut()
+    }
+
     fn target_of(&self, key: &str) -> Target {
         let folded = || {
             let mut all = self.targets.iter().filter(|_| self.folds_case);
@@ -130,7 +150,7 @@ impl JsonDecoder {
             found.map(|(_, target)| *target)
         };
         let exact = self.targets.get(key).copied();
-        exact.or_else(folded).unwrap_or(Target::Skip)
+        exact.or_else(folded).unwrap_or(Target::Unknown)
     }
 
     /// Decodes one record. A refused record leaves nothing behind.
@@ -140,12 +160,14 @@ impl JsonDecoder {
         match self.object(text).and_then(|()| self.complete()) {
             Ok(()) => {
                 self.rows += 1;
+                self.watch.iter_mut().for_each(Watch::row);
                 Ok(())
             }
             Err(refusal) => {
                 for column in &mut self.columns {
                     column.truncate(self.rows);
                 }
+                self.watch.iter_mut().for_each(Watch::refused);
                 Err(refusal)
             }
         }
@@ -157,16 +179,22 @@ impl JsonDecoder {
         let mut position = 0;
         loop {
             let guess = self.expected.get(position);
+            let mut named = None;
             let target = match (json.next_key_or_guess(guess.and_then(Guess::text))?, guess) {
                 (Key::End, _) => break,
                 (Key::Guessed, Some(guess)) => guess.target,
                 (Key::Other(key), Some(guess)) if *guess.name == *key => guess.target,
-                (Key::Other(key), _) => self.look_up(position, &key),
+                (Key::Other(key), _) => {
+                    let target = self.look_up(position, &key);
+                    named = Some(key);
+                    target
+                }
                 (Key::Guessed, None) => Target::Skip,
             };
             position += 1;
             match target {
                 Target::Skip => json.skip_value()?,
+                Target::Unknown => self.notice(named.as_deref(), position - 1, &mut json)?,
                 Target::Column(i) => self.fill(i, &mut json)?,
                 Target::Required(i) => {
                     let null = json.peek()? == Token::Null;
@@ -183,9 +211,53 @@ impl JsonDecoder {
         if column.len() > self.rows {
             column.truncate(self.rows);
         }
-        column
-            .push_json(json)
-            .map_err(|refusal| format!("column \"{}\": {refusal}", column.field().name()))
+        let rescue = match &mut self.watch {
+            Some(watch) if watch.rescues() => watch,
+            _ => {
+                return column
+                    .push_json(json)
+                    .map_err(|refusal| format!("column \"{}\": {refusal}", column.field().name()));
+            }
+        };
+        json.peek()?;
+        let place = json.place();
+        match column.push_json(json) {
+            Ok(()) => rescue.forget(column.field().name()),
+            // Kept beside the column, unless that may not be without it.
+            Err(refusal) if !column.field().is_nullable() => {
+                return Err(format!("column \"{}\": {refusal}", column.field().name()));
+            }
+            Err(_) => {
+                column.truncate(self.rows);
+                json.go_back(place);
+                rescue.rescue(column.field().name(), json.raw_value()?.to_owned());
+                column.push_null();
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over a field that no column takes: `named`, or guessed at a place of the record.
+    fn notice(
+        &mut self,
+        named: Option<&str>,
+        position: usize,
+        json: &mut JsonText<'_>,
+    ) -> Result<(), Refusal> {
+        let is_null = json.peek()? == Token::Null;
+        let Some(watch) = self.watch.as_mut().filter(|_| !is_null) else {
+            return json.skip_value();
+        };
+        if !watch.wants_values() {
+            watch.saw();
+            return json.skip_value();
+        }
+        let guessed = self.expected.get(position).map(|guess| &*guess.name);
+        let raw = json.raw_value()?;
+        if let Some(name) = named.or(guessed) {
+            watch.saw_json(name, raw);
+        }
+        Ok(())
     }
 
     /// Finds a key that the guess did not name, and guesses it the next time.

@@ -336,6 +336,17 @@ impl<'a> JsonText<'a> {
         }
     }
 
+    /// Where the cursor is, to come back to.
+    pub fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Comes back to where a value begins.
+    pub fn go_back(&mut self, place: usize) {
+        self.at = place;
+        self.first = false;
+    }
+
     /// Moves past a value; its text.
     pub fn raw_value(&mut self) -> Result<&'a str, Refusal> {
         self.space();

@@ -9,6 +9,7 @@ use datafusion::arrow::datatypes::Fields;
 use super::column::Refusal;
 use super::csv::{CsvDecoder, CsvStyle, record_length};
 use super::json::JsonDecoder;
+use super::watch::Watch;
 use super::{Format, FormatOptions, Layout, RecordDecoder};
 use crate::error::Result;
 
@@ -25,7 +26,9 @@ pub fn row_decoder(
     projection: &[usize],
 ) -> Result<RecordDecoder> {
     let decoder = JsonDecoder::new(payload, projection, options.epoch)?;
-    let decoder = decoder.with_other_names(&options.other_names);
+    let decoder = decoder
+        .with_other_names(&options.other_names)
+        .watched_by(Watch::new(options));
     Ok(RecordDecoder::Json(decoder.folding_case()))
 }
 
@@ -51,7 +54,8 @@ impl LetterDecoder {
         Ok(match &options.format {
             Format::Csv(style) if style.header => Self::Headed {
                 decoder: CsvDecoder::new(payload, projection, style.clone(), options.epoch)?
-                    .with_other_names(&options.other_names),
+                    .with_other_names(&options.other_names)
+                    .watched_by(Watch::new(options)),
                 style: style.clone(),
                 header: Vec::new(),
             },
@@ -91,6 +95,14 @@ impl LetterDecoder {
         }
     }
 
+    /// What is noticed beside the columns; `None`: records of this format have no fields.
+    pub fn watch(&mut self) -> Option<&mut Watch> {
+        match self {
+            Self::Records(decoder) => decoder.watch(),
+            Self::Headed { decoder, .. } => decoder.watch(),
+        }
+    }
+
     /// Takes the decoded columns, in the projection's order.
     pub fn finish(&mut self) -> Vec<ArrayRef> {
         match self {
@@ -120,11 +132,7 @@ mod tests {
             header: true,
             ..CsvStyle::default()
         };
-        let options = FormatOptions {
-            format: Format::Csv(style),
-            epoch: EpochUnit::Auto,
-            other_names: Vec::new(),
-        };
+        let options = FormatOptions::of(Format::Csv(style), EpochUnit::Auto);
         let mut decoder = LetterDecoder::new(&options, &layout).unwrap();
         decoder.push(&with_header(b"a,b\n", b"1,2\n")).unwrap();
         decoder.push(&with_header(b"b,\"a\"", b"3,4")).unwrap();

@@ -21,6 +21,7 @@ pub mod lines;
 pub mod observed;
 pub mod parquet;
 pub mod values;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,9 @@ use self::column::{Column, Refusal};
 use self::csv::{CsvDecoder, CsvStyle};
 use self::json::JsonDecoder;
 use self::values::EpochUnit;
+use self::watch::Watch;
 use super::DeadLetter;
+use super::evolution::SchemaEvolution;
 use super::settings::Settings;
 use crate::catalog::definition::CatalogObject;
 use crate::error::{Error, Result, sqlstate};
@@ -66,14 +69,31 @@ pub struct FormatOptions {
     pub epoch: EpochUnit,
     /// Other names under which columns may come, each with the name that they usually come under.
     pub other_names: Vec<(String, String)>,
+    /// What fields without a column do.
+    pub evolution: SchemaEvolution,
+    /// Names of fields that are never new: those of columns that someone dropped, and those of columns that
+    /// are filled from elsewhere.
+    pub taken_names: Vec<String>,
 }
 
 impl FormatOptions {
+    /// A format of which nothing else is said.
+    pub fn of(format: Format, epoch: EpochUnit) -> Self {
+        Self {
+            format,
+            epoch,
+            other_names: Vec::new(),
+            evolution: SchemaEvolution::None,
+            taken_names: Vec::new(),
+        }
+    }
+
     /// For a stream whose columns were altered, as its connector sees it: records of before end before columns
     /// that were added, and one that is renamed comes under either name.
     #[must_use]
     pub fn with_altered_columns(mut self, object: &CatalogObject) -> Self {
         self.other_names = object.other_names();
+        self.taken_names = object.taken_names();
         if let Format::Csv(style) = &mut self.format {
             let added = &object.columns()[object.original_columns()..];
             style.added_columns = added.iter().filter(|c| c.metadata_from.is_none()).count();
@@ -81,8 +101,8 @@ impl FormatOptions {
         self
     }
 
-    /// From `format`, `header`, `delimiter`, `quote`, `null_value`, `timestamp_unit`. Without `format`,
-    /// `default` is asked for one.
+    /// From `format`, `header`, `delimiter`, `quote`, `null_value`, `timestamp_unit`, `schema_evolution`.
+    /// Without `format`, `default` is asked for one.
     pub fn from_settings(
         settings: &Settings<'_>,
         default: impl FnOnce() -> Option<&'static str>,
@@ -121,9 +141,10 @@ impl FormatOptions {
             )?
             .unwrap_or_default();
         Ok(Self {
-            format,
-            epoch,
-            other_names: Vec::new(),
+            evolution: settings
+                .choice("schema_evolution", &SchemaEvolution::WORDS)?
+                .unwrap_or_default(),
+            ..Self::of(format, epoch)
         })
     }
 }
@@ -168,11 +189,13 @@ impl RecordDecoder {
         Ok(match &options.format {
             Format::Json => Self::Json(
                 JsonDecoder::new(payload, projection, options.epoch)?
-                    .with_other_names(&options.other_names),
+                    .with_other_names(&options.other_names)
+                    .watched_by(Watch::new(options)),
             ),
             Format::Csv(style) => Self::Csv(
                 CsvDecoder::new(payload, projection, style.clone(), options.epoch)?
-                    .with_other_names(&options.other_names),
+                    .with_other_names(&options.other_names)
+                    .watched_by(Watch::new(options)),
             ),
             Format::Text | Format::Raw => {
                 if payload.len() != 1 {
@@ -246,6 +269,15 @@ impl RecordDecoder {
             Self::Json(decoder) => decoder.rows(),
             Self::Csv(decoder) => decoder.rows(),
             Self::Value { rows, .. } => *rows,
+        }
+    }
+
+    /// What is noticed beside the columns; `None`: records have no fields.
+    pub fn watch(&mut self) -> Option<&mut Watch> {
+        match self {
+            Self::Json(decoder) => decoder.watch(),
+            Self::Csv(decoder) => decoder.watch(),
+            Self::Value { .. } => None,
         }
     }
 

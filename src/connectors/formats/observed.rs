@@ -203,11 +203,7 @@ mod tests {
     }
 
     fn options(format: Format) -> FormatOptions {
-        FormatOptions {
-            format,
-            epoch: EpochUnit::Auto,
-            other_names: Vec::new(),
-        }
+        FormatOptions::of(format, EpochUnit::Auto)
     }
 
     fn types(fields: &[Observed]) -> Vec<(&str, Option<String>, u64)> {

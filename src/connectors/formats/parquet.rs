@@ -1,6 +1,7 @@
 //! Parquet files: columns by name, cast to the declared types, row group by row group.
 //!
-//! Only the row groups' asked-for columns are read. A column that the file lacks is NULL. A row
+//! Only the row groups' asked-for columns are read. A column that the file lacks is NULL, one that nobody
+//! declared is noticed by what the file says of it, and read only where it is rescued. A row
 //! whose value does not fit the declared type, or is NULL where that is not allowed, becomes a
 //! dead letter and the rest of the file stays. A letter holds the whole row, whatever columns were
 //! asked for, as a JSON object: so it can be read by itself, by people and when it is replayed. An
@@ -9,9 +10,10 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, UInt64Array, new_null_array,
 };
 use datafusion::arrow::compute::kernels::cmp::not_distinct;
+use datafusion::arrow::compute::kernels::nullif::nullif;
 use datafusion::arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions as DisplayOptions};
@@ -25,11 +27,14 @@ use super::column::Column;
 use super::encode::json_rows;
 use super::json::null_refusal;
 use super::values::{EpochUnit, refusal};
+use super::watch::{quoted, rescued_column, rescued_object};
 use crate::connectors::DeadLetter;
+use crate::connectors::evolution::{NewField, SchemaEvolution, UnknownFields, can_be_column};
 use crate::connectors::replayed::PassedOver;
 use crate::error::{Error, Result};
 use crate::types::{SqlType, TYPE_KEY};
 use crate::values::float::one_nan;
+use crate::values::jsonb::Json;
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 65_536;
@@ -48,6 +53,11 @@ pub struct ParquetChunks<R> {
     wanted: Vec<FieldRef>,
     /// How many of `wanted` are asked for; those behind are `NOT NULL` columns to be checked.
     asked: usize,
+    evolution: SchemaEvolution,
+    /// Columns of the file that nobody declared, with their positions in the reader's batches, if they are read.
+    unknown: Vec<(FieldRef, Option<usize>)>,
+    /// Those that are new, until they are told.
+    new_fields: Vec<NewField>,
     origin: String,
     rows_before: u64,
     /// Bytes of the asked-for columns per row, on average, as stored.
@@ -62,6 +72,10 @@ pub struct Wanted<'a> {
     pub projection: &'a [usize],
     /// Other names under which they may come; see [`super::FormatOptions`].
     pub other_names: &'a [(String, String)],
+    /// What columns that nobody declared do.
+    pub evolution: SchemaEvolution,
+    /// Those of these that are never new.
+    pub taken_names: &'a [String],
     /// Rows that are left out.
     pub passed_over: PassedOver,
 }
@@ -74,6 +88,10 @@ pub struct ParquetPiece {
     pub rows: usize,
     /// Rows that were refused.
     pub dead_letters: Vec<DeadLetter>,
+    /// What no column takes.
+    pub unknown: UnknownFields,
+    /// `_rescued_data` of the rows.
+    pub rescued: ArrayRef,
     /// Stored bytes of it, about.
     pub bytes: u64,
 }
@@ -100,6 +118,8 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
             payload,
             projection,
             other_names,
+            evolution,
+            taken_names,
             passed_over,
         } = of;
         let builder = builder_of(file.clone(), origin)?;
@@ -116,13 +136,30 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
             find(&stored, name).or_else(|| others.find_map(|(other, _)| find(&stored, other)))
         };
         let roots: Vec<Option<usize>> = wanted.iter().map(|f| find_either(f.name())).collect();
+        let declared: Vec<usize> = payload
+            .iter()
+            .filter_map(|f| find_either(f.name()))
+            .collect();
+        let is_unknown =
+            |at: &usize| !declared.contains(at) && *stored[*at].data_type() != DataType::Null;
+        let unknown: Vec<usize> = (0..stored.len()).filter(is_unknown).collect();
         let mut read: Vec<usize> = roots.iter().flatten().copied().collect();
+        if evolution == SchemaEvolution::Rescue {
+            read.extend(&unknown);
+        }
         read.sort_unstable();
         read.dedup();
         let positions = roots
             .iter()
             .map(|root| root.and_then(|r| read.binary_search(&r).ok()))
             .collect();
+        let new_fields = match evolution.wants_fields() {
+            true => new_fields(unknown.iter().map(|at| &stored[*at]), taken_names, origin),
+            false => Vec::new(),
+        };
+        let unknown = unknown.iter();
+        let unknown = unknown.map(|at| (stored[*at].clone(), read.binary_search(at).ok()));
+        let unknown = unknown.collect();
         let mask = ProjectionMask::roots(builder.parquet_schema(), read);
         let bytes_per_row = stored_bytes_per_row(&builder, &mask);
         let reader = builder
@@ -138,6 +175,9 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
             positions,
             asked: projection.len(),
             wanted,
+            evolution,
+            unknown,
+            new_fields,
             origin: origin.to_owned(),
             rows_before: 0,
             bytes_per_row,
@@ -153,10 +193,14 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
         let rows = batch.num_rows();
         let bytes = (rows as f64 * self.bytes_per_row) as u64;
         let mut refused: Vec<Option<String>> = Vec::new();
+        let mut rescued = self.rescued_of(&batch)?;
         let mut arrays = Vec::with_capacity(self.wanted.len());
         for (field, position) in self.wanted.iter().zip(&self.positions) {
             let array = match position {
                 None => new_null_array(field.data_type(), rows),
+                Some(p) if self.evolution == SchemaEvolution::Rescue && field.is_nullable() => {
+                    convert_or_rescue(batch.column(*p), field, &mut rescued)?
+                }
                 Some(p) => convert(batch.column(*p), field, &mut refused)?,
             };
             if !field.is_nullable() && array.null_count() > 0 {
@@ -167,9 +211,62 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
             arrays.push(array);
         }
         arrays.truncate(self.asked);
-        let piece = self.without_refused(rows, arrays, refused, bytes)?;
+        arrays.push(self.rescued_column(rows, rescued));
+        let mut piece = self.without_refused(rows, arrays, refused, bytes)?;
+        piece.unknown.fields = std::mem::take(&mut self.new_fields);
         self.rows_before += rows as u64;
         Ok(Some(piece))
+    }
+
+    /// The values of columns that nobody declared, by their rows.
+    fn rescued_of(&self, batch: &RecordBatch) -> Result<Rescued> {
+        let mut rescued = Rescued::new();
+        for (field, position) in &self.unknown {
+            let Some(position) = position else { continue };
+            let array = batch.column(*position);
+            let rows: Vec<usize> = (0..array.len())
+                .filter(|row| array.is_valid(*row))
+                .collect();
+            rescue(&mut rescued, field, array, &rows)?;
+        }
+        Ok(rescued)
+    }
+
+    fn rescued_column(&self, rows: usize, rescued: Rescued) -> ArrayRef {
+        let object = |(row, members): (usize, Vec<(String, String)>)| {
+            (row, rescued_object(&members, Some(&self.origin)))
+        };
+        rescued_column(rows, rescued.into_iter().map(object).collect())
+    }
+
+    /// What is told of rows; the last of their columns is what was rescued of them.
+    fn piece(
+        &self,
+        mut arrays: Vec<ArrayRef>,
+        rows: usize,
+        dead_letters: Vec<DeadLetter>,
+        bytes: u64,
+    ) -> Result<ParquetPiece> {
+        let rescued = arrays
+            .pop()
+            .ok_or_else(|| Error::internal("a piece of a file lacks what was rescued"))?;
+        let unknown = UnknownFields {
+            rows: if self.unknown.is_empty() {
+                0
+            } else {
+                rows as u64
+            },
+            rescued_rows: (rescued.len() - rescued.null_count()) as u64,
+            fields: Vec::new(),
+        };
+        Ok(ParquetPiece {
+            arrays,
+            rows,
+            dead_letters,
+            unknown,
+            rescued,
+            bytes,
+        })
     }
 
     fn without_refused(
@@ -180,12 +277,7 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
         bytes: u64,
     ) -> Result<ParquetPiece> {
         if refused.is_empty() && self.passed_over.is_empty() {
-            return Ok(ParquetPiece {
-                arrays,
-                rows,
-                dead_letters: vec![],
-                bytes,
-            });
+            return self.piece(arrays, rows, vec![], bytes);
         }
         refused.resize(rows, None);
         let mut keep: Vec<bool> = refused.iter().map(Option::is_none).collect();
@@ -212,12 +304,7 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
                 .map(|a| Ok(filter(a, &keep)?))
                 .collect::<Result<_>>()?,
         };
-        Ok(ParquetPiece {
-            arrays,
-            rows: keep.true_count(),
-            dead_letters,
-            bytes,
-        })
+        self.piece(arrays, keep.true_count(), dead_letters, bytes)
     }
 
     /// The number in the file of a row of the piece, from 1 on.
@@ -247,6 +334,85 @@ impl<R: ChunkReader + Clone + 'static> ParquetChunks<R> {
         }
         Ok(texts)
     }
+}
+
+/// Members of `_rescued_data` by the rows of a piece.
+type Rescued = std::collections::BTreeMap<usize, Vec<(String, String)>>;
+
+/// Keeps values of a column of the file as JSON.
+fn rescue(rescued: &mut Rescued, field: &FieldRef, array: &ArrayRef, rows: &[usize]) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let wanted: UInt64Array = rows.iter().map(|row| *row as u64).collect();
+    let values = datafusion::arrow::compute::take(array, &wanted, None)?;
+    for (row, raw) in rows.iter().zip(json_values(field, &values)?) {
+        let members = rescued.entry(*row).or_default();
+        members.push((field.name().clone(), raw));
+    }
+    Ok(())
+}
+
+/// Values of a column of a file as JSON.
+fn json_values(field: &FieldRef, array: &ArrayRef) -> Result<Vec<String>> {
+    const NAME: &str = "v";
+    let field = field.as_ref().clone().with_name(NAME).with_nullable(true);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let rows = row_texts(&RecordBatch::try_new(schema, vec![array.clone()])?)?;
+    let before = format!("{{{}:", quoted(NAME));
+    let value = |row: &String| {
+        let value = row
+            .strip_prefix(&before)
+            .and_then(|rest| rest.strip_suffix('}'));
+        let value =
+            value.ok_or_else(|| Error::internal("a row of one column is no JSON object"))?;
+        Ok(value.to_owned())
+    };
+    rows.iter().map(value).collect()
+}
+
+/// Casts a stored column to its declared type; values that do not fit are kept beside it.
+fn convert_or_rescue(
+    array: &ArrayRef,
+    field: &FieldRef,
+    rescued: &mut Rescued,
+) -> Result<ArrayRef> {
+    let mut refused = Vec::new();
+    let converted = convert(array, field, &mut refused)?;
+    let is_refused = |row: &usize| refused.get(*row).is_some_and(Option::is_some);
+    let rows: Vec<usize> = (0..array.len()).filter(is_refused).collect();
+    if rows.is_empty() {
+        return Ok(converted);
+    }
+    // What is kept is what the file has, in the file's own type.
+    let stored = Field::new(field.name(), array.data_type().clone(), true);
+    rescue(rescued, &Arc::new(stored), array, &rows)?;
+    let absent: BooleanArray = (0..array.len()).map(|row| Some(is_refused(&row))).collect();
+    Ok(nullif(&converted, &absent)?)
+}
+
+/// Columns for what nobody declared, as the file says them; what is nested is JSON.
+fn new_fields<'f>(
+    unknown: impl Iterator<Item = &'f FieldRef>,
+    taken_names: &[String],
+    origin: &str,
+) -> Vec<NewField> {
+    let is_taken = |name: &str| taken_names.iter().any(|t| t.eq_ignore_ascii_case(name));
+    let is_new = |field: &&FieldRef| !is_taken(field.name()) && can_be_column(field.name());
+    let new_field = |field: &FieldRef| NewField {
+        name: field.name().clone(),
+        sql_type: match SqlType::from_field(field) {
+            Some(SqlType::Array(item))
+                if matches!(*item, SqlType::Array(_) | SqlType::Struct(_)) =>
+            {
+                SqlType::Jsonb
+            }
+            None | Some(SqlType::Struct(_)) => SqlType::Jsonb,
+            Some(own) => own,
+        },
+        origin: origin.to_owned(),
+    };
+    unknown.filter(is_new).map(new_field).collect()
 }
 
 /// The columns of a file.
@@ -377,6 +543,17 @@ fn convert(
         array.data_type(),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
     );
+    if sql_type == SqlType::Jsonb && array.data_type().is_nested() {
+        let texts = json_values(
+            &Arc::new(Field::new("v", array.data_type().clone(), true)),
+            array,
+        )?;
+        let texts = texts.iter().enumerate().map(|(row, text)| {
+            let value = Json::parse_sorted(text).map_or_else(|_| text.clone(), |v| v.to_text());
+            array.is_valid(row).then_some(value)
+        });
+        return Ok(Arc::new(texts.collect::<StringArray>()));
+    }
     // Text into bytea, uuid and the like follows SQL's input rules, not a byte copy.
     let by_text = is_text && !matches!(target, DataType::Utf8)
         || !can_cast_types(array.data_type(), target)

@@ -52,16 +52,14 @@ fn wanted<'a>(payload: &'a Fields, projection: &'a [usize]) -> parquet::Wanted<'
         payload,
         projection,
         other_names: &[],
+        evolution: SchemaEvolution::None,
+        taken_names: &[],
         passed_over: crate::connectors::replayed::PassedOver::default(),
     }
 }
 
 fn options(format: Format) -> FormatOptions {
-    FormatOptions {
-        format,
-        epoch: EpochUnit::Auto,
-        other_names: Vec::new(),
-    }
+    FormatOptions::of(format, EpochUnit::Auto)
 }
 
 fn decoder(format: Format, fields: &Fields) -> RecordDecoder {
@@ -503,4 +501,147 @@ fn a_number_with_a_fraction_is_no_whole_number() {
     let values: Vec<_> = piece.arrays[0].as_primitive::<Int64Type>().iter().collect();
     assert_eq!(values, [Some(1), Some(2), None]);
     assert_eq!(piece.dead_letters[0].raw, br#"{"n":7.5}"#);
+}
+
+/// A value of jsonb is one text however it was written, as a cast makes it.
+#[test]
+fn jsonb_is_kept_as_its_value() {
+    let fields: Fields = [SqlType::Jsonb.to_field("j", true)].into_iter().collect();
+    let mut json = decoder(Format::Json, &fields);
+    for record in [
+        r#"{"j": {"bb":1,"a":[1,  2]}}"#,
+        r#"{"j": {"a":[1,2], "bb": 0, "bb": 1}}"#,
+    ] {
+        json.push(record.as_bytes()).unwrap();
+    }
+    assert!(json.push(br#"{"j": {"a" 1}}"#).is_err());
+    let rows = batch(&fields, &mut json);
+    let texts = rows.column(0).as_string::<i32>();
+    assert_eq!(texts.value(0), r#"{"a": [1, 2], "bb": 1}"#);
+    assert_eq!(texts.value(0), texts.value(1));
+}
+
+fn evolving(format: Format, evolution: SchemaEvolution, fields: &Fields) -> RecordDecoder {
+    let options = FormatOptions {
+        evolution,
+        ..options(format)
+    };
+    let all: Vec<usize> = (0..fields.len()).collect();
+    RecordDecoder::new(&options, fields, &all).unwrap()
+}
+
+fn two_numbers() -> Fields {
+    let fields = [("k", false), ("v", true)];
+    let fields = fields.map(|(name, nullable)| SqlType::BigInt.to_field(name, nullable));
+    fields.into_iter().collect()
+}
+
+fn rescued(decoder: &mut RecordDecoder) -> Vec<Option<String>> {
+    let column = decoder.watch().unwrap().finish();
+    let texts = column.as_string::<i32>().iter();
+    texts.map(|text| text.map(str::to_owned)).collect()
+}
+
+#[test]
+fn json_values_that_do_not_fit_are_rescued_where_null_may_stand() {
+    let fields = two_numbers();
+    let mut json = evolving(Format::Json, SchemaEvolution::Rescue, &fields);
+    for record in [
+        r#"{"k": 1, "v": "x", "more": [1, {"a": null}]}"#,
+        r#"{"k": 2, "v": {"deep": [}"#,
+        r#"{"k": 3, "v": "x", "v": 7}"#,
+        r#"{"k": "no", "v": 1}"#,
+        r#"{"v": [1, 2] , "k": 4, "more": null}"#,
+    ] {
+        json.push(record.as_bytes()).ok();
+    }
+    assert_eq!(json.rows(), 3);
+    let rows = batch(&fields, &mut json);
+    let values = |at: usize| {
+        rows.column(at)
+            .as_primitive::<Int64Type>()
+            .iter()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(values(0), [Some(1), Some(3), Some(4)]);
+    assert_eq!(values(1), [None, Some(7), None]);
+    let expected = [
+        Some(r#"{"v": "x", "more": [1, {"a": null}]}"#),
+        None,
+        Some(r#"{"v": [1, 2]}"#),
+    ];
+    assert_eq!(
+        rescued(&mut json),
+        expected.map(|text| text.map(str::to_owned))
+    );
+    let unknown = json.watch().unwrap().take_unknown();
+    assert_eq!((unknown.rows, unknown.rescued_rows), (1, 2));
+}
+
+#[test]
+fn new_fields_are_noticed_whatever_columns_are_asked_for() {
+    let fields = two_numbers();
+    let options = FormatOptions {
+        evolution: SchemaEvolution::Fail,
+        ..options(Format::Json)
+    };
+    let mut json = RecordDecoder::new(&options, &fields, &[0]).unwrap();
+    for record in [
+        r#"{"k": 1, "v": 2}"#,
+        r#"{"k": 1, "x": 2}"#,
+        r#"{"k": 2, "y": "a", "x": 0.5}"#,
+    ] {
+        json.push(record.as_bytes()).unwrap();
+    }
+    let unknown = json.watch().unwrap().take_unknown();
+    let fields: Vec<_> = unknown
+        .fields
+        .iter()
+        .map(|f| (f.name.as_str(), &f.sql_type))
+        .collect();
+    assert_eq!(fields, [("x", &SqlType::Double), ("y", &SqlType::Text)]);
+    assert_eq!(unknown.rows, 2);
+}
+
+#[test]
+fn fields_of_a_headed_csv_are_noticed_by_their_names() {
+    let fields = two_numbers();
+    let style = CsvStyle {
+        header: true,
+        ..CsvStyle::default()
+    };
+    let csv = |evolution| {
+        let mut decoder = evolving(Format::Csv(style.clone()), evolution, &fields);
+        let RecordDecoder::Csv(csv) = &mut decoder else {
+            panic!("a decoder of CSV");
+        };
+        csv.header(b"zip,V,k,none").unwrap();
+        for record in ["01067,1,1,", ",x,2,", "5,,3,\"\"", "5,1,x,"] {
+            decoder.push(record.as_bytes()).ok();
+        }
+        decoder
+    };
+    let mut adding = csv(SchemaEvolution::AddNewColumns);
+    assert_eq!(adding.rows(), 2);
+    let unknown = adding.watch().unwrap().take_unknown();
+    let found: Vec<_> = unknown
+        .fields
+        .iter()
+        .map(|f| (f.name.as_str(), &f.sql_type))
+        .collect();
+    assert_eq!(found, [("zip", &SqlType::Text), ("none", &SqlType::Text)]);
+    let mut rescuing = csv(SchemaEvolution::Rescue);
+    assert_eq!(rescuing.rows(), 3);
+    let expected = [
+        Some(r#"{"zip": "01067"}"#),
+        Some(r#"{"v": "x"}"#),
+        Some(r#"{"zip": "5", "none": ""}"#),
+    ];
+    assert_eq!(
+        rescued(&mut rescuing),
+        expected.map(|text| text.map(str::to_owned))
+    );
+    let mut counting = csv(SchemaEvolution::None);
+    let unknown = counting.watch().unwrap().take_unknown();
+    assert_eq!((unknown.rows, unknown.fields.len()), (2, 0));
 }

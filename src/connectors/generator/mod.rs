@@ -22,6 +22,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use self::nexmark::{Event, Nexmark};
 use self::sequence::Sequence;
 use super::chunks;
+use super::evolution::UnknownFields;
 use super::formats::values::{EpochUnit, timestamp_us};
 use super::settings::Settings;
 use super::{
@@ -325,6 +326,7 @@ impl Source for GeneratorSource {
                 out.send(SourceChunk {
                     changes: ChangeBatch::inserts(batch),
                     dead_letters: vec![],
+                    unknown: UnknownFields::default(),
                     bytes,
                 })?;
                 at += rows;

@@ -37,6 +37,8 @@ fn open(
         oid: 20_000,
         created_at_us: 1_000_000,
         comment: None,
+        kept_as: None,
+        renamed: Default::default(),
         definition: Definition::Stream(StreamDefinition {
             columns,
             watermark: None,

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use self::client::{Connection, KafkaConsumer};
 use self::offsets::{Loss, StartingOffsets, TopicIds, TopicOffsets, TopicWatermarks};
 use self::read::{PartitionRange, Pool, ReadTask};
+use super::evolution::RESCUED_METADATA;
 use super::files::plan::tighter;
 use super::formats::values::{EpochUnit, timestamp_us};
 use super::formats::{FormatOptions, Layout, RecordDecoder};
@@ -48,13 +49,14 @@ const IDENTITY_PAUSE: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Metadata that columns can be filled from.
-const METADATA: [&str; 6] = [
+const METADATA: [&str; 7] = [
     "offset",
     "partition",
     "timestamp",
     "key",
     "headers",
     "topic",
+    RESCUED_METADATA,
 ];
 
 /// The source.

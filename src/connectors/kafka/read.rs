@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use datafusion::arrow::array::{
     ArrayRef, BinaryBuilder, Int32Array, Int64Array, StringArray, StringBuilder,
-    TimestampMicrosecondArray,
+    TimestampMicrosecondArray, new_null_array,
 };
+use datafusion::arrow::datatypes::DataType;
 use parking_lot::Mutex;
 use rdkafka::consumer::Consumer;
 use rdkafka::consumer::base_consumer::PartitionQueue;
@@ -24,6 +25,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::client::{Connection, Context, KafkaConsumer};
 use super::offsets::{Loss, TopicWatermarks, Watermarks};
 use crate::connectors::chunks::{CHUNK_BYTES, CHUNK_ROWS, ChunkSender, Reader, Stop};
+use crate::connectors::evolution::{RESCUED_METADATA, UnknownFields};
 use crate::connectors::formats::{FormatOptions, Layout, RecordDecoder, dead_letter};
 use crate::connectors::replayed::{Letters, PassedOver};
 use crate::connectors::telling::Names;
@@ -405,20 +407,29 @@ impl PartitionReader {
             return Ok(());
         }
         let arrays = self.decoder.finish();
+        let (rescued, unknown) = match self.decoder.watch() {
+            Some(watch) => (watch.finish(), watch.take_unknown()),
+            None => (
+                new_null_array(&DataType::Utf8, rows),
+                UnknownFields::default(),
+            ),
+        };
         let metadata = &mut self.metadata;
         let topic = &self.range.topic;
         let partition = self.range.partition;
         // Two columns may show the same metadata, but it can be taken only once.
         let mut taken: HashMap<String, ArrayRef> = HashMap::new();
         let batch = self.layout.assemble(&arrays, rows, |name| {
-            let column = taken
-                .entry(name.to_owned())
-                .or_insert_with(|| metadata.column(name, topic, partition, rows));
+            let column = taken.entry(name.to_owned()).or_insert_with(|| match name {
+                RESCUED_METADATA => rescued.clone(),
+                _ => metadata.column(name, topic, partition, rows),
+            });
             Ok(column.clone())
         })?;
         out.send(SourceChunk {
             changes: ChangeBatch::inserts(batch),
             dead_letters: std::mem::take(&mut self.letters),
+            unknown,
             bytes: std::mem::take(&mut self.bytes),
         })?;
         Ok(())
@@ -460,13 +471,17 @@ fn take_record<M: Message>(
             Some(payload) => decoder.push(payload),
             None => decoder.push_absent(),
         };
+        let origin = || format!("{} offset {offset}", place_of(range));
         match pushed {
-            Ok(()) => metadata.push(message),
-            Err(reason) => letters.push(dead_letter(
-                format!("{} offset {offset}", place_of(range)),
-                payload.unwrap_or_default(),
-                reason,
-            )),
+            Ok(()) => {
+                metadata.push(message);
+                if let Some(watch) = decoder.watch().filter(|watch| watch.wants_origin()) {
+                    watch.place(&origin());
+                }
+            }
+            Err(reason) => {
+                letters.push(dead_letter(origin(), payload.unwrap_or_default(), reason));
+            }
         }
     }
     offset + 1 >= range.end

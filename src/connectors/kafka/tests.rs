@@ -37,6 +37,8 @@ fn source(options: &[(&str, &str)]) -> Result<KafkaSource> {
         oid: 20_000,
         created_at_us: 0,
         comment: None,
+        kept_as: None,
+        renamed: Default::default(),
         definition: Definition::Stream(StreamDefinition {
             columns: vec![
                 column("id", SqlType::BigInt, None),

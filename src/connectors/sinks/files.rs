@@ -6,17 +6,19 @@
 //!
 //! The name is the identity of the delivery: the same batch delivered again replaces the same file
 //! by the same rows. Locally a file is written under a hidden name, synced and renamed; in an
-//! object store one put makes it appear. A batch without changes writes no file.
+//! object store one put makes it appear. A batch without changes writes no file. Before the first file the
+//! columns of those that are there are held against the sink's: see [`target`].
 
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use object_store::ObjectStoreExt;
 
-use super::{Shape, taken_back};
+use super::{Shape, taken_back, target};
 use crate::connectors::files::location::Location;
 use crate::connectors::formats::{Format, FormatOptions, encode};
 use crate::connectors::open::SinkInput;
@@ -32,6 +34,10 @@ pub struct FilesSink {
     location: Location,
     format: Format,
     shape: Shape,
+    /// New columns are taken into the target.
+    merges_schema: bool,
+    /// The target's columns were held against the sink's.
+    is_checked: AtomicBool,
 }
 
 impl FilesSink {
@@ -53,15 +59,25 @@ impl FilesSink {
             location,
             format,
             shape,
+            merges_schema: settings.boolean("merge_schema")?.unwrap_or(false),
+            is_checked: AtomicBool::new(false),
         })
     }
 
+    /// Holds the target's columns against those that are delivered; once, since nobody else is to write there.
+    async fn check_columns(&self) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let schema = self.shape.schema();
+        let merges = self.merges_schema;
+        target::check(&self.name, &self.location, &self.format, schema, merges).await?;
+        self.is_checked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn file_name(&self, delivery: &Delivery) -> String {
-        let extension = match self.format {
-            Format::Json => "json",
-            Format::Csv(_) => "csv",
-            _ => "parquet",
-        };
+        let extension = target::extension(&self.format);
         let prefix = self.file_prefix(delivery.pipeline_id);
         format!("{prefix}{:012}.{extension}", delivery.batch_id)
     }
@@ -182,6 +198,7 @@ impl Sink for FilesSink {
             }
             return Ok(SinkReceipt::default());
         }
+        self.check_columns().await?;
         let bytes = self.write(self.file_name(delivery), batches).await?;
         Ok(SinkReceipt {
             rows: rows as u64,
@@ -190,6 +207,7 @@ impl Sink for FilesSink {
     }
 
     async fn check_target(&self) -> Result<String> {
+        self.check_columns().await?;
         let name = format!(".{}test", self.file_prefix(uuid::Uuid::new_v4()));
         let bytes = self.write(name.clone(), Vec::new()).await?;
         taken_back::remove(&self.location, &name).await?;

@@ -4,6 +4,7 @@ mod blackhole;
 mod console;
 mod files;
 mod taken_back;
+mod target;
 
 #[cfg(test)]
 mod tests;
@@ -50,9 +51,6 @@ impl Shape {
             Append,
             Changelog,
             Unsupported,
-        }
-        if settings.boolean("merge_schema")? == Some(true) {
-            settings.refuse_unsupported(&["merge_schema"])?;
         }
         let wanted = settings.choice(
             "mode",

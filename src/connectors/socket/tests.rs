@@ -21,6 +21,8 @@ fn object(options: &[(&str, &str)], sql_type: SqlType) -> CatalogObject {
         oid: 20_000,
         created_at_us: 0,
         comment: None,
+        kept_as: None,
+        renamed: Default::default(),
         definition: Definition::Stream(StreamDefinition {
             columns: vec![ColumnDefinition {
                 name: "value".into(),

@@ -30,6 +30,12 @@ const PREFIXES: &[&str] = &[
     "Generic ",
 ];
 
+/// Text between two marks.
+pub(super) fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    Some(rest.split_once(after).map_or(rest, |(inner, _)| inner))
+}
+
 /// A library's text as a primary line: no prefix, no type names, lower case, no full stop, and one
 /// line.
 pub(super) fn plain(text: &str) -> String {

@@ -72,6 +72,9 @@ impl Checks<'_> {
                 self.replacement(&create.name, create.or_replace)?;
                 self.creation(&create.options)
             }
+            Statement::CreateView(create) if create.is_temporary => {
+                self.temporary_creation(&Options::new())
+            }
             Statement::CreateView(create) => {
                 self.replacement(&create.name, create.or_replace)?;
                 self.creation(&Options::new())

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use super::super::rowset::done;
 use super::super::work::Action;
 use super::super::{Session, StatementResult};
+use super::create::wants_rescued_column;
 use super::listed;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, Options, TIME_ZONE};
+use crate::catalog::renaming::KeptName;
 use crate::catalog::snapshot::{
-    a_kind, kind_keyword, kind_name, kind_of, options_of_mut, pipeline_of, undefined,
+    a_kind, kind_keyword, kind_name, options_of_mut, pipeline_of, undefined,
 };
 use crate::checkpoint::relocate;
+use crate::connectors::evolution::rescued_column;
 use crate::dataflow::row_errors::OnRowError;
 use crate::engine::decide::may_change_row_policy;
 use crate::engine::row_policy;
@@ -61,7 +64,7 @@ impl Session {
         }
         let action = Action::AlterOptions(
             ObjectKind::Pipeline,
-            name.to_owned(),
+            KeptName::of_pipeline(name),
             definition.options.clone(),
         );
         self.stage(
@@ -155,6 +158,9 @@ impl Session {
             Definition::Stream(stream) => {
                 let target = options::Targets::stream(stream.connector.as_deref())?;
                 options::validate(target, whole.clone())?;
+                if wants_rescued_column(stream) {
+                    changed.add_column(rescued_column(), None)?;
+                }
             }
             Definition::Sink(sink) => {
                 let target = options::Targets::sink(&sink.connector)?;
@@ -164,7 +170,7 @@ impl Session {
         }
         let action = match kind {
             ObjectKind::Table => None,
-            _ => Some(Action::AlterOptions(kind, name.to_owned(), whole)),
+            _ => Some(Action::AlterOptions(kind, KeptName::of(object), whole)),
         };
         self.replace(object, changed, action)
     }
@@ -182,15 +188,16 @@ impl Session {
         self.stage(change, action)
     }
 
-    /// Tables and views have their rows and meaning under their identifier, so a new name is safe
-    /// while no stored query says the old one. A running view's state and checkpoint are under its
-    /// name.
+    /// `ALTER … RENAME TO`. Whatever runs knows the relation by the name that it was created under, and what reads it
+    /// follows ([`crate::catalog::renaming`]), so that nothing starts over.
     pub(in crate::session) fn rename(
         &mut self,
         kind: ObjectKind,
         name: &str,
         new_name: &str,
+        if_exists: bool,
     ) -> Result<StatementResult> {
+        let tag = done(format!("ALTER {}", kind_keyword(kind)));
         if matches!(kind, ObjectKind::Pipeline | ObjectKind::Secret) {
             return Err(Error::unsupported(format!(
                 "a {} cannot be renamed",
@@ -199,36 +206,26 @@ impl Session {
         }
         let snapshot = self.definitions();
         let object = match (kind, snapshot.object(name)) {
-            // As in PostgreSQL, a view can be renamed as if it were a table.
-            (ObjectKind::Table, Some(object)) => object.clone(),
+            (_, None) if if_exists => {
+                self.notice(format!("relation \"{name}\" does not exist, skipping"));
+                return Ok(tag);
+            }
+            (_, None) => {
+                return Err(Error::new(
+                    sqlstate::UNDEFINED_TABLE,
+                    format!("relation \"{name}\" does not exist"),
+                ));
+            }
+            // As in PostgreSQL, whatever is a relation can be renamed as if it were a table.
+            (ObjectKind::Table, Some(object))
+                if !matches!(object.definition, Definition::Sink(_)) =>
+            {
+                object.clone()
+            }
             _ => snapshot.require(kind, name)?.clone(),
         };
-        if !matches!(
-            object.definition,
-            Definition::Table(_) | Definition::View(_)
-        ) {
-            return Err(Error::unsupported(format!(
-                "a {} cannot be renamed",
-                kind_name(kind_of(&object.definition))
-            ))
-            .detail("Its checkpoint and what it received are kept under its name.")
-            .hint(format!(
-                "Create a view of the new name: CREATE VIEW {new_name} AS SELECT * FROM {name}."
-            )));
-        }
-        let dependents = snapshot.dependents(name);
-        if !dependents.is_empty() {
-            return Err(Error::new(
-                sqlstate::DEPENDENT_OBJECTS,
-                format!("cannot rename \"{name}\" because other objects read it by this name"),
-            )
-            .detail(format!(
-                "These read it: {}.",
-                listed(dependents.iter().map(|o| o.name.as_str()))
-            )));
-        }
         self.rename_object(&object, new_name)?;
-        Ok(done(format!("ALTER {}", kind_keyword(kind))))
+        Ok(tag)
     }
 
     pub(in crate::session) fn comment(

@@ -24,6 +24,7 @@ use crate::catalog::definition::{
     WatermarkDefinition,
 };
 use crate::catalog::snapshot::{kind_keyword, kind_name};
+use crate::connectors::evolution::{SchemaEvolution, keeps_rescued};
 use crate::error::{Error, Result, Subject, sqlstate};
 use crate::sql::names::quote_identifier;
 use crate::sql::statement::{AlterAction, DelayUnit, ObjectKind};
@@ -406,6 +407,18 @@ fn check_not_needed(object: &CatalogObject, name: &str) -> Result<()> {
     let Definition::Stream(stream) = &object.definition else {
         return Ok(());
     };
+    let mut rescued = stream.columns.iter().filter(|c| keeps_rescued(c));
+    if SchemaEvolution::of(&stream.options) == SchemaEvolution::Rescue
+        && rescued.any(|column| column.name == name)
+    {
+        return needed(
+            "schema_evolution is 'rescue'".to_owned(),
+            format!(
+                "Say ALTER STREAM {} SET (schema_evolution = 'none') first.",
+                object.name
+            ),
+        );
+    }
     if stream.watermark.as_ref().is_some_and(|w| w.column == name) {
         return needed(
             "the watermark follows it".to_owned(),

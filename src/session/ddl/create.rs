@@ -9,6 +9,7 @@ use super::super::rowset::done;
 use super::super::temporary::refuse_temporary;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, planning, versions};
+use super::merging::own_name;
 use super::{Existing, new_pipeline};
 use crate::catalog::changes::{CatalogChange, duplicate_secret};
 use crate::catalog::definition::{
@@ -16,6 +17,7 @@ use crate::catalog::definition::{
 };
 use crate::catalog::snapshot::{a_kind, kind_of, pipeline_of};
 use crate::catalog::temporary;
+use crate::connectors::evolution::{SchemaEvolution, keeps_rescued, rescued_column};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::statement::{CreateSink, CreateStream, CreateTable};
 
@@ -25,7 +27,7 @@ impl Session {
         create: &CreateStream,
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE STREAM";
-        let stream = StreamDefinition {
+        let mut stream = StreamDefinition {
             columns: create.columns.clone(),
             watermark: create.watermark.clone(),
             expectations: create.expectations.clone(),
@@ -33,6 +35,9 @@ impl Session {
             options: create.options.clone(),
             shape: Default::default(),
         };
+        if wants_rescued_column(&stream) {
+            stream.columns.push(rescued_column());
+        }
         match self.existing(&create.name, create.if_not_exists, create.or_replace)? {
             Existing::Skip => return Ok(done(TAG)),
             Existing::Replace(object) if is_same_stream(&object.definition, &stream) => {
@@ -123,7 +128,7 @@ impl Session {
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE TABLE";
         let existing = match create.temporary {
-            Some(_) => self.existing_temporary(&create.name, create.if_not_exists)?,
+            Some(_) => self.existing_temporary(&create.name, create.if_not_exists, false)?,
             None => self.existing(&create.name, create.if_not_exists, false)?,
         };
         if let Existing::Skip = existing {
@@ -151,7 +156,9 @@ impl Session {
         });
         let mut object = self.new_object(&create.name, definition);
         if create.temporary.is_some() {
-            Arc::make_mut(&mut object).oid = temporary::allocate_oid();
+            let table = Arc::make_mut(&mut object);
+            table.oid = temporary::allocate_oid();
+            table.kept_as = None;
         }
         self.stage(
             CatalogChange::Create(object.clone()),
@@ -213,7 +220,7 @@ impl Session {
             Definition::MaterializedView(_) => pipeline_of(&from.definition)
                 .ok_or_else(|| Error::internal("a view without a pipeline"))?
                 .to_owned(),
-            Definition::Stream(_) | Definition::Table(_) => create.name.clone(),
+            Definition::Stream(_) | Definition::Table(_) => own_name(&snapshot, &create.name),
             Definition::View(_) => {
                 return Err(Error::unsupported(format!(
                     "cannot deliver the changes of view \"{}\"",
@@ -319,6 +326,12 @@ pub(super) fn check_columns(columns: &[ColumnDefinition]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a stream rescues must have a column.
+pub(super) fn wants_rescued_column(stream: &StreamDefinition) -> bool {
+    let rescues = SchemaEvolution::of(&stream.options) == SchemaEvolution::Rescue;
+    rescues && !stream.columns.iter().any(keeps_rescued)
 }
 
 pub(super) fn check_primary_key(columns: &[ColumnDefinition], key: &[String]) -> Result<()> {

@@ -14,11 +14,11 @@ use super::super::{Session, StatementResult, binding};
 use super::Existing;
 use crate::catalog::changes::CatalogChange;
 use crate::catalog::definition::{CatalogObject, Definition, IndexColumn, IndexDefinition};
-use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of, wrong_kind};
+use crate::catalog::snapshot::{CatalogSnapshot, kind_name, kind_of};
 use crate::engine::sink_query;
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::names::quote_identifier;
-use crate::sql::statement::{CreateIndex, ObjectKind};
+use crate::sql::statement::CreateIndex;
 
 /// PostgreSQL's bound on the columns of an index.
 const COLUMNS_MAX: usize = 32;
@@ -57,23 +57,6 @@ impl Session {
             CatalogChange::Create(object.clone()),
             Some(Action::CreateView(object, Box::new(plan))),
         )
-    }
-
-    /// Another name. What an index keeps is kept under its name, so that it is filled anew.
-    pub(in crate::session) async fn rename_index(
-        &mut self,
-        name: &str,
-        new_name: &str,
-    ) -> Result<StatementResult> {
-        let snapshot = self.definitions();
-        let object = snapshot.require(ObjectKind::Index, name)?.clone();
-        let Definition::Index(index) = &object.definition else {
-            return Err(wrong_kind(&object, ObjectKind::Index));
-        };
-        self.existing(new_name, false, false)?;
-        self.drop_one(&object)?;
-        self.stage_index(new_name, index.clone()).await?;
-        Ok(done("ALTER INDEX"))
     }
 
     /// After a replacement of a view was staged: its indexes become those of the new one. The engine

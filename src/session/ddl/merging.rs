@@ -35,6 +35,22 @@ impl ChosenPipeline {
     }
 }
 
+/// The name of the own pipeline of a view or sink: its own, unless the pipeline of that name was made for one that
+/// has another name now.
+pub(super) fn own_name(snapshot: &CatalogSnapshot, view: &str) -> String {
+    let is_anothers = |name: &str| {
+        let made_for = snapshot.by_kept_name(view);
+        snapshot.pipeline(name).is_some() && made_for.is_some_and(|object| object.name != view)
+    };
+    let numbered = (1..).map(|number| format!("{view}_{number}"));
+    let mut names = std::iter::once(view.to_owned()).chain(numbered);
+    let free = |name: &String| match name == view {
+        true => !is_anothers(name),
+        false => snapshot.pipeline(name).is_none(),
+    };
+    names.find(free).unwrap_or_else(|| view.to_owned())
+}
+
 impl Session {
     /// A view over views runs in their pipeline, else in the one it names, else in its own.
     pub(super) fn choose_pipeline(
@@ -48,7 +64,10 @@ impl Session {
             Some(wanted) if inputs.is_empty() || inputs.contains(&wanted) => wanted,
             Some(wanted) => return Err(elsewhere(&create.name, &wanted, &inputs)),
             None if inputs.len() > 1 => self.parts.engine().furthest(&inputs),
-            None => inputs.first().unwrap_or(&create.name).clone(),
+            None => match inputs.first() {
+                Some(input) => input.clone(),
+                None => own_name(&self.definitions(), &create.name),
+            },
         };
         let mut chosen = ChosenPipeline::alone(name);
         chosen.merged.extend(inputs);
@@ -121,7 +140,7 @@ impl Session {
                 .pipeline_members(from)
                 .iter()
                 .filter(|member| matches!(member.definition, Definition::MaterializedView(_)))
-                .map(|member| member.name.clone())
+                .map(|member| member.kept_name().to_owned())
                 .collect(),
         });
         for member in snapshot.running_in(from) {

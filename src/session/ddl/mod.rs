@@ -59,10 +59,15 @@ impl Session {
         self.told_existing(snapshot.permanent(name), if_not_exists, or_replace)
     }
 
-    /// As [`Self::existing`], among the session's temporary tables.
-    fn existing_temporary(&mut self, name: &str, if_not_exists: bool) -> Result<Existing> {
+    /// As [`Self::existing`], among the session's temporary tables and views.
+    fn existing_temporary(
+        &mut self,
+        name: &str,
+        if_not_exists: bool,
+        or_replace: bool,
+    ) -> Result<Existing> {
         let snapshot = self.definitions();
-        self.told_existing(snapshot.temporary().get(name), if_not_exists, false)
+        self.told_existing(snapshot.temporary().get(name), if_not_exists, or_replace)
     }
 
     fn told_existing(
@@ -88,11 +93,14 @@ impl Session {
 
     /// A new object under the name.
     fn new_object(&self, name: &str, definition: Definition) -> Arc<CatalogObject> {
+        let oid = self.parts.catalog.allocate_oid();
         Arc::new(CatalogObject {
             name: name.to_owned(),
-            oid: self.parts.catalog.allocate_oid(),
+            oid,
             created_at_us: self.parts.clock.now_us(),
             comment: None,
+            kept_as: self.definitions().kept_as_of_new(name, oid),
+            renamed: Default::default(),
             definition,
         })
     }

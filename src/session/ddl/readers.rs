@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
@@ -16,7 +17,8 @@ use super::super::{Session, binding, planning, versions};
 use super::alter::columns_mut;
 use super::listed;
 use crate::catalog::changes::CatalogChange;
-use crate::catalog::definition::{CatalogObject, Definition, PipelineDefinition};
+use crate::catalog::definition::{CatalogObject, ColumnDefinition, Definition, PipelineDefinition};
+use crate::catalog::shape::Evolved;
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on};
 use crate::dataflow::plan::ViewPlan;
 use crate::engine::parts::Definitions;
@@ -26,14 +28,27 @@ use crate::error::{Error, Result, sqlstate};
 /// Definitions as a transaction sees them, for planning only.
 pub(super) struct Seen(pub Arc<CatalogSnapshot>);
 
+#[async_trait]
 impl Definitions for Seen {
     fn object(&self, name: &str) -> Option<CatalogObject> {
-        self.0.object(name).map(|o| CatalogObject::clone(o))
+        self.0.by_kept_name(name).map(|o| self.0.as_kept(o))
     }
 
     fn objects(&self) -> Vec<CatalogObject> {
         let objects = self.0.in_dependency_order();
-        objects.iter().map(|o| CatalogObject::clone(o)).collect()
+        objects.iter().map(|o| self.0.as_kept(o)).collect()
+    }
+
+    fn kept(&self, object: &CatalogObject) -> CatalogObject {
+        self.0.as_kept(object)
+    }
+
+    fn shown_names(&self) -> BTreeMap<String, String> {
+        self.0.shown_names()
+    }
+
+    fn hidden_pipelines(&self) -> BTreeMap<String, String> {
+        self.0.hidden_pipelines()
     }
 
     fn pipeline(&self, name: &str) -> Option<PipelineDefinition> {
@@ -43,20 +58,26 @@ impl Definitions for Seen {
     fn secret(&self, _name: &str) -> Option<String> {
         None
     }
+
+    async fn add_columns(&self, stream: &str, _: &[(ColumnDefinition, Evolved)]) -> Result<()> {
+        Err(Error::internal(format!(
+            "\"{stream}\" is to gain columns while it is planned for"
+        )))
+    }
 }
 
 impl Session {
     /// Everything that reads a relation directly or through views.
     fn readers(&self, object: &CatalogObject) -> Vec<Arc<CatalogObject>> {
         let snapshot = self.definitions();
-        let mut open = vec![object.name.clone()];
+        let mut open = vec![object.reference()];
         let mut seen = BTreeSet::new();
         let mut readers = Vec::new();
         while let Some(name) = open.pop() {
             for reader in snapshot.objects() {
                 let reads = depends_on(&reader.definition).any(|read| *read == name);
                 if reads && seen.insert(reader.oid) {
-                    open.push(reader.name.clone());
+                    open.push(reader.reference());
                     readers.push(Arc::clone(reader));
                 }
             }
@@ -178,7 +199,7 @@ impl Session {
                 Some(plan) => plan
                     .inputs
                     .iter()
-                    .any(|i| i.relation == object.name && i.projection.contains(&stored)),
+                    .any(|i| i.relation == object.kept_name() && i.projection.contains(&stored)),
                 None => self.view_uses(&reader, object, stored).await?,
             };
             if uses {

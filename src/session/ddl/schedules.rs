@@ -31,11 +31,11 @@ impl Session {
             }
             return Err(duplicate_schedule(name));
         }
-        // Said now rather than at the first drill.
-        self.pipeline_of_any(target)?;
+        // Said now rather than at the first drill; and kept, whatever becomes of the name that was said.
+        let pipeline = self.pipeline_of_any(target)?;
         Fault::named(faults.as_deref())?;
         let schedule = ScheduleDefinition {
-            target: target.clone(),
+            target: pipeline,
             faults: faults.clone(),
             every: every.clone(),
             created_at_us: self.parts.clock.now_us(),

@@ -10,7 +10,6 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::parameters::{placeholders, undefined_parameter};
 use super::super::rowset::done;
-use super::super::temporary::refuse_in_view;
 use super::super::work::Action;
 use super::super::{Session, StatementResult, binding, functions, planning, versions};
 use super::alter::follow_row_policy;
@@ -21,10 +20,13 @@ use crate::catalog::definition::{
     TIME_ZONE, ViewDefinition,
 };
 use crate::catalog::function::FunctionDefinition;
+use crate::catalog::renaming::{KeptName, follow};
 use crate::catalog::snapshot::{CatalogSnapshot, depends_on, kind_of, wrong_kind};
 use crate::catalog::system_tables;
+use crate::catalog::temporary::{self, temporary_name};
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::local_times::in_time_zone;
+use crate::sql::render::present_query;
 use crate::sql::statement::{CreateMaterializedView, CreateView, ObjectKind};
 use crate::values::zones;
 
@@ -33,6 +35,8 @@ pub(super) struct Bound {
     pub plan: LogicalPlan,
     pub columns: Vec<ColumnDefinition>,
     pub depends_on: Vec<String>,
+    /// those that are read without a schema
+    pub bare: BTreeSet<String>,
     /// those that it calls, also through functions
     pub functions: Vec<Arc<FunctionDefinition>>,
 }
@@ -43,44 +47,72 @@ impl Session {
         create: &CreateView,
     ) -> Result<StatementResult> {
         const TAG: &str = "CREATE VIEW";
-        let existing = self.existing(&create.name, create.if_not_exists, create.or_replace)?;
-        if let Existing::Skip = existing {
-            return Ok(done(TAG));
-        }
         let state = self.planning_state();
         let mut bound = self
             .bind(state, &create.query, &create.column_names)
             .await?;
-        refuse_in_view(&bound.plan, false)?;
+        let is_temporary = create.is_temporary || self.reads_temporary(&bound)?;
+        let existing = match is_temporary {
+            true => {
+                self.existing_temporary(&create.name, create.if_not_exists, create.or_replace)?
+            }
+            false => self.existing(&create.name, create.if_not_exists, create.or_replace)?,
+        };
+        if let Existing::Skip = existing {
+            return Ok(done(TAG));
+        }
+        if is_temporary && !create.is_temporary {
+            self.notice(format!("view \"{}\" will be a temporary view", create.name));
+        }
         // The system's own tables cannot be dropped, so that a view need not hold on to them.
         let snapshot = self.definitions();
         bound
             .depends_on
             .retain(|name| snapshot.object(name).is_some());
+        let versions = versions::present(&snapshot, &bound.depends_on);
+        let renamed = match is_temporary {
+            true => temporary_references(&snapshot, &bound.bare, &mut bound.depends_on),
+            false => BTreeMap::new(),
+        };
         let definition = Definition::View(ViewDefinition {
             query: create.query_text.clone(),
             columns: bound.columns,
-            versions: versions::present(&snapshot, &bound.depends_on),
+            versions,
             depends_on: bound.depends_on,
             functions: bound.functions,
         });
+        let mut object = self.new_object(&create.name, definition);
+        let new = Arc::make_mut(&mut object);
+        new.renamed = renamed;
+        if is_temporary {
+            new.oid = temporary::allocate_oid();
+            new.kept_as = None;
+        }
         match existing {
-            Existing::Replace(old) => self.replace_view(&old, definition)?,
-            _ => {
-                let object = self.new_object(&create.name, definition);
-                self.stage(CatalogChange::Create(object), None)?;
-            }
+            Existing::Replace(old) => self.replace_view(&old, &object)?,
+            _ => self.stage(CatalogChange::Create(object), None)?,
         }
         Ok(done(TAG))
     }
 
+    /// What a query reads goes with the session.
+    fn reads_temporary(&self, bound: &Bound) -> Result<bool> {
+        let catalog = self.definitions();
+        let is_view = |name: &String| {
+            let object = catalog.temporary().get(name);
+            object.is_some_and(|o| matches!(o.definition, Definition::View(_)))
+        };
+        Ok(versions::reads_temporary(&bound.plan)? || bound.bare.iter().any(is_view))
+    }
+
     /// `OR REPLACE`: as in PostgreSQL, the old columns must stay; new ones may follow.
-    fn replace_view(&mut self, old: &Arc<CatalogObject>, definition: Definition) -> Result<()> {
+    fn replace_view(&mut self, old: &Arc<CatalogObject>, view: &CatalogObject) -> Result<()> {
         if kind_of(&old.definition) != ObjectKind::View {
             return Err(wrong_kind(old, ObjectKind::View));
         }
         let mut new = CatalogObject::clone(old);
-        new.definition = definition;
+        new.definition = view.definition.clone();
+        new.renamed = view.renamed.clone();
         if !keeps_columns(old, &new) {
             return Err(Error::new(
                 sqlstate::INVALID_OBJECT_DEFINITION,
@@ -88,7 +120,7 @@ impl Session {
             )
             .hint(format!("Say DROP VIEW {}, then create it again.", old.name)));
         }
-        if reaches(&self.definitions(), &new, &old.name) {
+        if reaches(&self.definitions(), &new, &old.reference()) {
             return Err(Error::new(
                 sqlstate::INVALID_OBJECT_DEFINITION,
                 format!("view \"{}\" cannot read itself", old.name),
@@ -177,7 +209,11 @@ impl Session {
         let state = in_time_zone(self.planning_state(), zone);
         let parsed = planning::parse_query(&query)?;
         let mut bound = self.bind(state, &parsed, &[]).await?;
-        refuse_in_view(&bound.plan, true)?;
+        if self.reads_temporary(&bound)? {
+            return Err(Error::unsupported(
+                "materialized views must not use temporary tables or views",
+            ));
+        }
         self.check_readable_by_pipeline(&bound)?;
         bound.functions = self.with_those_of_views(&bound);
         Ok((query, bound))
@@ -269,7 +305,7 @@ impl Session {
         ));
         let action = Action::AlterOptions(
             ObjectKind::Pipeline,
-            name.to_owned(),
+            KeptName::of_pipeline(name),
             changed.options.clone(),
         );
         self.stage(
@@ -292,7 +328,7 @@ impl Session {
                     let of = |c: &ColumnDefinition| (c.name.clone(), c.sql_type.clone());
                     columns.iter().map(of).collect::<Vec<_>>()
                 };
-                view.query == query
+                present_query(old).is_some_and(|present| present == query.trim())
                     && view.functions == bound.functions
                     && view.emit == create.emit
                     && view.options == own_part(&create.options)
@@ -319,14 +355,16 @@ impl Session {
                 .detail("A view's query cannot have parameters."));
         }
         let bound = binding::bind(&state, statement.clone(), names).await?;
-        let mut reads = BTreeSet::from_iter(planning::relations_read(&state, statement)?);
+        let mut reads = planning::relations_read(&state, statement)?;
         for function in &bound.called {
             let Some(text) = function.query_text() else {
                 continue;
             };
             let body = planning::parse_query(&text)?;
             let body = planning::query_statement(&body);
-            reads.extend(planning::relations_read(&state, body)?);
+            let within = planning::relations_read(&state, body)?;
+            reads.names.extend(within.names);
+            reads.bare.extend(within.bare);
         }
         // A function of rows, such as generate_series, is constant and nothing to depend on.
         let snapshot = self.definitions();
@@ -336,7 +374,8 @@ impl Session {
         Ok(Bound {
             plan: bound.plan,
             columns: bound.columns,
-            depends_on: reads.into_iter().filter(is_relation).collect(),
+            depends_on: reads.names.into_iter().filter(is_relation).collect(),
+            bare: reads.bare,
             functions: bound.called,
         })
     }
@@ -391,7 +430,7 @@ impl Session {
             .map_err(|e| e.context(format!("materialized view \"{}\"", object.name)))
     }
 
-    /// `ALTER VIEW … RENAME TO`; also for tables. See `alter.rs` for what is safe.
+    /// Another name for a relation, unless that is taken.
     pub(super) fn rename_object(
         &mut self,
         object: &Arc<CatalogObject>,
@@ -402,19 +441,54 @@ impl Session {
             true => definitions.temporary().contains_key(new_name),
             false => definitions.permanent(new_name).is_some(),
         };
-        if is_taken || system_tables::schema_of(new_name).is_some() {
+        let is_system = system_tables::schema_of(new_name).is_some() || new_name.starts_with("pg_");
+        if is_taken || is_system {
             return Err(duplicate_relation(new_name));
         }
+        let name = object.name.clone();
+        if !object.is_temporary() {
+            let change = CatalogChange::Rename {
+                name,
+                oid: object.oid,
+                new_name: new_name.to_owned(),
+            };
+            return self.stage(change, None);
+        }
+        let before = object.reference();
         let mut renamed = CatalogObject::clone(object);
         renamed.name = new_name.to_owned();
-        self.stage(
-            CatalogChange::Replace {
-                name: object.name.clone(),
-                object: Arc::new(renamed),
-            },
-            None,
-        )
+        let reference = renamed.reference();
+        let views = definitions.dependents(&name).into_iter().cloned();
+        for mut view in views.collect::<Vec<_>>() {
+            follow(Arc::make_mut(&mut view), &before, &reference);
+            let name = view.name.clone();
+            self.stage(CatalogChange::Replace { name, object: view }, None)?;
+        }
+        let object = Arc::new(renamed);
+        self.stage(CatalogChange::Replace { name, object }, None)
     }
+}
+
+/// Makes references of the names of temporary tables and views; what these names mean in the query.
+fn temporary_references(
+    catalog: &CatalogSnapshot,
+    bare: &BTreeSet<String>,
+    reads: &mut [String],
+) -> BTreeMap<String, String> {
+    let mut meant = BTreeMap::new();
+    for read in reads {
+        let name = match temporary_name(read) {
+            Some(name) => name,
+            None if bare.contains(read) => read,
+            None => continue,
+        };
+        if let Some(object) = catalog.temporary().get(name) {
+            let reference = object.reference();
+            meant.insert(name.to_owned(), reference.clone());
+            *read = reference;
+        }
+    }
+    meant
 }
 
 /// The columns of a view stay; new ones may follow.

@@ -31,6 +31,7 @@ use crate::state::{KeyRange, WantedKeys};
 #[derive(Debug)]
 pub struct TableRelation {
     layout: Arc<TableLayout>,
+    kept_name: String,
     version: usize,
     view: TablesView,
     /// Read by a pipeline, whose plan must be the same whatever there is to find rows by.
@@ -42,15 +43,20 @@ impl TableRelation {
     pub fn new(object: &CatalogObject, view: TablesView) -> Result<Self> {
         Ok(Self {
             layout: TableLayout::of(object)?,
+            kept_name: object.kept_name().to_owned(),
             version: object.shown_version(),
             view,
             is_fed: versions::is_binding(),
         })
     }
 
-    /// The table's identifier, and the version of its columns that it shows.
-    pub fn shown(&self) -> (u32, usize) {
-        (self.layout.oid(), self.version)
+    /// The table, and the version of its columns that it shows.
+    pub(in crate::session) fn shown(&self) -> versions::Shown {
+        versions::Shown {
+            oid: self.layout.oid(),
+            kept_name: self.kept_name.clone(),
+            version: self.version,
+        }
     }
 
     /// The order of the stored rows, for conditions to find rows by.

@@ -21,8 +21,8 @@ use crate::log::tables::view::TablesView;
 use crate::log::tables::{TableChanges, TableStore, changed_meanwhile};
 use crate::log::{LogMark, LogPosition, LogTransaction};
 
-/// Bytes of uncommitted changes to tables that one transaction may hold.
-const CHANGES_BYTES_MAX: usize = 1 << 30;
+/// Bytes of uncommitted changes to tables that one transaction may hold. Tests have little to change.
+const CHANGES_BYTES_MAX: usize = if cfg!(test) { 8 << 20 } else { 1 << 30 };
 
 /// Changes to tables, by identifier.
 pub type Overlays = HashMap<u32, Overlay>;
@@ -186,7 +186,10 @@ impl Transaction {
             "Uncommitted changes to tables, and the rows of temporary ones, may take {} MiB.",
             CHANGES_BYTES_MAX >> 20
         ))
-        .hint("Change the rows in several transactions, or INSERT into a stream, which has no such limit."))
+        .hint(
+            "Change the rows in several transactions: COPY a large file in parts, such as those of split -C 256m FILE. \
+             A stream takes any number of rows.",
+        ))
     }
 
     /// Adds rows to a stream; they go to disk as they come.

@@ -1,7 +1,10 @@
 //! Which of several orders of the same rows is read, and what of it.
 
 use datafusion::arrow::datatypes::Schema;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 
 use super::conditions::{intervals, mentions_any};
 use super::encoding::ColumnEncoding;
@@ -24,6 +27,43 @@ pub struct Chosen {
     pub wanted: WantedKeys,
     /// The conditions by which that was found.
     pub by: Vec<Expr>,
+}
+
+/// A condition whose parameters have some value.
+fn with_values_of_types(condition: Expr) -> Expr {
+    let valued = |part: Expr| {
+        Ok(match &part {
+            Expr::Placeholder(Placeholder {
+                field: Some(field), ..
+            }) => match ScalarValue::new_default(field.data_type()) {
+                Ok(value) => Transformed::yes(lit(value)),
+                Err(_) => Transformed::no(part),
+            },
+            Expr::Cast(cast) => match cast.expr.as_ref() {
+                Expr::Literal(value, _) => match value.cast_to(cast.field.data_type()) {
+                    Ok(value) => Transformed::yes(lit(value)),
+                    Err(_) => Transformed::no(part),
+                },
+                _ => Transformed::no(part),
+            },
+            _ => Transformed::no(part),
+        })
+    };
+    let mut has_parameter = false;
+    // Neither step fails.
+    condition
+        .apply(|part| {
+            has_parameter |= matches!(part, Expr::Placeholder(_));
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .ok();
+    match has_parameter {
+        true => condition
+            .clone()
+            .transform_up(valued)
+            .map_or(condition, |valued| valued.data),
+        false => condition,
+    }
 }
 
 /// Nothing beside what is wanted is read.
@@ -76,8 +116,10 @@ impl Orders<'_> {
         conditions.iter().map(answer).collect()
     }
 
+    /// A condition with a parameter is as useful as with any value of its type.
     fn is_useful(&self, condition: &Expr) -> bool {
-        let conditions = std::slice::from_ref(condition);
+        let condition = with_values_of_types(condition.clone());
+        let conditions = std::slice::from_ref(&condition);
         self.orders.iter().any(|order| {
             let columns = self.columns(order, conditions);
             columns.iter().any(Option::is_some)

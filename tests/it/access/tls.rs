@@ -232,6 +232,52 @@ fn exchanged_certificates_are_taken_over_and_bad_ones_are_not() {
     });
 }
 
+#[test]
+fn files_are_read_anew_when_a_superuser_asks() {
+    run(async {
+        let temp = tempfile::TempDir::new().unwrap();
+        let dir = temp.path();
+        authority(dir);
+        certificate(
+            dir,
+            "server",
+            "localhost",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        );
+        let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+        let server = server_with(
+            &[
+                "--tls-cert",
+                &path("server.crt"),
+                "--tls-key",
+                &path("server.key"),
+            ],
+            "CREATE USER root SUPERUSER PASSWORD 'r'; CREATE USER ada PASSWORD 'a'",
+        )
+        .await;
+        let ask = |user: &str, password: &str| {
+            let url = url(&server, user, "sslmode=require");
+            psql(
+                &url,
+                &[("PGPASSWORD", password)],
+                "SELECT pg_reload_conf();\n",
+            )
+        };
+        let (_, refused) = ask("ada", "a");
+        assert!(
+            refused.contains("permission denied for function pg_reload_conf"),
+            "{refused}"
+        );
+        assert!(!server.log().contains("TLS files were read anew"));
+        // Nothing has changed: only who asks makes it look.
+        let (answer, error) = ask("root", "r");
+        assert!(answer.contains('t'), "{answer} {error}");
+        wait_for_log(&server, "TLS files were read anew").await;
+        // A session goes on over it.
+        assert!(ask("root", "r").0.contains('t'));
+    });
+}
+
 async fn wait_for_log(server: &Server, text: &str) {
     let start = std::time::Instant::now();
     while !server.log().contains(text) {

@@ -83,7 +83,7 @@ ask("grafana columns", f"""SELECT quote_ident(column_name) AS "column", data_typ
 ask("grafana series", """SELECT floor(extract(epoch from at)/60)*60 AS "time", avg(amount) AS amount FROM rec_sales
   WHERE at BETWEEN '2024-01-01T00:00:00Z' AND '2024-01-03T00:00:00.123456789Z' GROUP BY 1 ORDER BY 1""")
 ask("grafana epoch", "SELECT extract(epoch from at) as time, customer as metric, amount as value FROM rec_sales WHERE extract(epoch from at) >= 1704100000 and extract(epoch from at) <= 1704300000 ORDER BY 1")
-ask("grafana schemata", "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN ('pg_catalog','information_schema') AND schema_name NOT LIKE 'pg_%%' AND schema_name NOT LIKE 'dbt%%'")
+ask("grafana schemata", "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN ('pg_catalog','information_schema') AND schema_name NOT LIKE 'pg_%%' AND schema_name NOT LIKE 'dbt%%' AND schema_name <> 'tidemill'")
 ask("grafana distinct", """SELECT 'customer' AS col_name, "customer"::text AS val FROM (SELECT DISTINCT "customer" FROM "public"."rec_sales" LIMIT 100) sub_0 UNION ALL SELECT 'ok' AS col_name, "ok"::text AS val FROM (SELECT DISTINCT "ok" FROM "public"."rec_sales" LIMIT 100) sub_1""")
 
 # Metabase

@@ -27,7 +27,7 @@ use crate::harness::run;
 use crate::s3::start_store;
 
 use self::bench::InputFault;
-pub(super) use self::feed::parquet_of;
+pub(crate) use self::feed::parquet_of;
 use self::place::Place;
 
 /// Faults that `make test` makes.

@@ -19,6 +19,8 @@ mod sources;
 mod state;
 mod verify;
 
+pub(crate) use self::matrix::parquet_of;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -322,6 +322,15 @@ impl ScalarUDFImpl for CatalogFunction {
     }
 }
 
+/// A type's name without the digits of a numeric.
+fn bare_name(sql_type: &SqlType) -> String {
+    match sql_type {
+        SqlType::Numeric { .. } => "numeric".to_owned(),
+        SqlType::Array(item) => format!("{}[]", bare_name(item)),
+        other => other.to_string(),
+    }
+}
+
 /// An argument's values as a function of that kind takes them.
 fn arguments(
     catalog: &Catalog,
@@ -332,15 +341,13 @@ fn arguments(
     let rows = array.len();
     match kind {
         "any" => {
-            let name = match SqlType::from_field(field) {
-                Some(SqlType::Numeric { .. }) => "numeric".to_owned(),
-                Some(sql_type) => sql_type.to_string(),
-                None => "unknown".to_owned(),
-            };
+            let name = SqlType::from_field(field).map(|sql_type| bare_name(&sql_type));
+            let name = name.unwrap_or_else(|| "unknown".to_owned());
             Ok(vec![Datum::Text(name); rows])
         }
         "array" => array_lengths(array),
         "text[]" => text_arrays(array),
+        "oidvector" => oid_arrays(array),
         "bool" => {
             let values = cast(array, &DataType::Boolean)?;
             Ok(values.as_boolean().iter().map(Datum::from).collect())
@@ -399,6 +406,23 @@ fn text_arrays(array: &ArrayRef) -> PlanResult<Vec<Datum>> {
             let items = cast(&lists.value(row), &DataType::Utf8)?;
             let items = items.as_string::<i32>().iter().flatten();
             Ok(Datum::Texts(items.map(str::to_owned).collect()))
+        })
+        .collect()
+}
+
+fn oid_arrays(array: &ArrayRef) -> PlanResult<Vec<Datum>> {
+    let DataType::List(_) = array.data_type() else {
+        return Ok(vec![Datum::Null; array.len()]);
+    };
+    let lists = array.as_list::<i32>();
+    (0..lists.len())
+        .map(|row| {
+            if lists.is_null(row) {
+                return Ok(Datum::Null);
+            }
+            let items = cast(&lists.value(row), &DataType::Int64)?;
+            let items = items.as_primitive::<Int64Type>().iter().flatten();
+            Ok(Datum::Ints(items.collect()))
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Names and numbers of objects: `regclass` and its kin, quoting, visibility.
 
-use super::super::model::{Catalog, INFORMATION_SCHEMA_OID, NAMESPACES, Relation, namespace_name};
+use super::super::model::{Catalog, NAMESPACES, Relation, namespace_name};
 use super::super::relation::Datum;
 use super::super::rows::quote_ident;
 use super::{Definition, int, text};
@@ -90,10 +90,9 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     })
     .with_null(),
     Definition::new("parse_ident", &["text", "text bool"], "text[]", parse_ident),
-    Definition::new("format", FORMAT_ARGUMENTS, "text", format).with_null(),
     Definition::new("pg_table_is_visible", &["oid"], "bool", |c, a| {
         let found = c.relation(int(a, 0));
-        let visible = |r: Relation| r.namespace != INFORMATION_SCHEMA_OID && !c.is_hidden(&r);
+        let visible = |r: Relation| r.is_on_path() && !c.is_hidden(&r);
         Ok(found.map(visible).into())
     }),
     Definition::new("pg_type_is_visible", &["oid"], "bool", |c, a| {
@@ -109,17 +108,6 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     Definition::new("pg_get_userbyid", &["oid"], "name", |c, a| {
         Ok(c.role_name(int(a, 0)).into())
     }),
-];
-
-/// `format` takes any number of values; as many as a catalog query ever uses.
-const FORMAT_ARGUMENTS: &[&str] = &[
-    "text",
-    "text text",
-    "text text text",
-    "text text text text",
-    "text text text text text",
-    "text text text text text text",
-    "text text text text text text text",
 ];
 
 fn visible(_: &Catalog, _: &[Datum]) -> Result<Datum> {
@@ -152,7 +140,10 @@ fn relation_text(catalog: &Catalog, r: &Relation) -> String {
     let name = quote_ident(&r.name);
     match r.namespace {
         _ if catalog.is_hidden(r) => format!("public.{name}"),
-        INFORMATION_SCHEMA_OID => format!("information_schema.{name}"),
+        namespace if !r.is_on_path() => {
+            let schema = namespace_name(namespace).unwrap_or_default();
+            format!("{schema}.{name}")
+        }
         _ => name,
     }
 }
@@ -232,52 +223,4 @@ fn parse_ident(_: &Catalog, arguments: &[Datum]) -> Result<Datum> {
         .chain([parts.1])
         .collect::<Vec<String>>()
         .into())
-}
-
-/// `%s` as it is, `%I` as an identifier, `%L` as a literal, `%%` a percent sign.
-fn format(_: &Catalog, arguments: &[Datum]) -> Result<Datum> {
-    let Some(Datum::Text(pattern)) = arguments.first() else {
-        return Ok(Datum::Null);
-    };
-    let mut values = arguments[1..].iter();
-    let mut out = String::new();
-    let mut characters = pattern.chars();
-    while let Some(c) = characters.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        let kind = characters.next();
-        if kind == Some('%') {
-            out.push('%');
-            continue;
-        }
-        if !matches!(kind, Some('s' | 'I' | 'L')) {
-            return Err(Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                "unrecognized format() type specifier",
-            )
-            .hint("For a single \"%\" use \"%%\"."));
-        }
-        let value = values.next().ok_or_else(|| {
-            Error::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                "too few arguments for format()",
-            )
-        })?;
-        match (kind, value) {
-            (Some('I'), Datum::Text(value)) => out.push_str(&quote_ident(value)),
-            (Some('L'), Datum::Text(value)) => out.push_str(&quote_literal(value)),
-            (Some('L'), _) => out.push_str("NULL"),
-            (_, Datum::Text(value)) => out.push_str(value),
-            (Some('I'), _) => {
-                return Err(Error::new(
-                    sqlstate::INVALID_PARAMETER_VALUE,
-                    "null values cannot be formatted as an SQL identifier",
-                ));
-            }
-            _ => {}
-        }
-    }
-    Ok(out.into())
 }

@@ -67,7 +67,8 @@ fn row_of(catalog: &Catalog, function: &FunctionDefinition) -> Row {
         prorettype: result,
         proargtypes: types,
         proargnames: argument_names(function),
-        prosrc: function.query_text().unwrap_or_else(|| "aggregate_dummy".to_owned()),
+        prosrc: function.source_text(),
+        prosqlbody: function.return_text(),
     }
 }
 

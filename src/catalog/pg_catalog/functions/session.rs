@@ -76,6 +76,10 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         Ok(true.into())
     })
     .volatile(),
+    // The log goes to standard error.
+    Definition::new("pg_current_logfile", &["", "text"], "text", |_, _| {
+        Ok(Datum::Null)
+    }),
     Definition::new("pg_is_in_recovery", &[""], "bool", |_, _| Ok(false.into())),
     Definition::new("pg_is_wal_replay_paused", &[""], "bool", |_, _| {
         Ok(false.into())

@@ -1,10 +1,10 @@
 //! What objects look like: types, definitions, comments.
 
-use super::super::model::{Catalog, Relation};
+use super::super::model::{Catalog, Relation, namespace_name};
 use super::super::relation::Datum;
-use super::super::rows::{PG_CLASS, quote_ident};
-use super::{Definition, int, procedures, text};
-use crate::error::Result;
+use super::super::rows::{PG_CLASS, RULE_OFFSET, quote_ident};
+use super::{Definition, flag, int, procedures, text};
+use crate::error::{Error, Result, sqlstate};
 use crate::sql::render_functions;
 
 pub(super) const FUNCTIONS: &[Definition] = &[
@@ -16,6 +16,13 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         })
     })
     .with_null(),
+    Definition::new("oidvectortypes", &["oidvector"], "text", |c, a| {
+        let Datum::Ints(oids) = &a[0] else {
+            return Ok(Datum::Null);
+        };
+        let names: Vec<String> = oids.iter().map(|oid| c.format_type(*oid, None)).collect();
+        Ok(names.join(", ").into())
+    }),
     Definition::new("pg_typeof", &["any"], "text", |_, a| Ok(a[0].clone())).with_null(),
     Definition::new(
         "pg_get_expr",
@@ -47,20 +54,39 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         index_text,
     ),
     Definition::new("pg_get_viewdef", &["oid", "oid bool"], "text", |c, a| {
-        let view = c.relation(int(a, 0)).and_then(|r| r.view_text);
-        // As PostgreSQL writes it: a statement.
-        Ok(view
-            .map(|text| format!(" {};", text.trim().trim_end_matches(';')))
-            .into())
+        Ok(c.relation(int(a, 0)).and_then(|r| view_text(&r)).into())
     }),
-    Definition::new("pg_get_ruledef", &["oid", "oid bool"], "text", nothing),
+    Definition::new("pg_get_ruledef", &["oid", "oid bool"], "text", rule_text),
     Definition::new("pg_get_triggerdef", &["oid", "oid bool"], "text", nothing),
     Definition::new("pg_get_functiondef", &["oid"], "text", |c, a| {
-        let function = procedures::by_oid(c, int(a, 0));
-        Ok(function
-            .map(|f| render_functions::create_statement(&f))
-            .into())
+        let Some(function) = procedures::by_oid(c, int(a, 0)) else {
+            return Ok(Datum::Null);
+        };
+        if function.is_aggregate() {
+            return Err(Error::new(
+                sqlstate::WRONG_OBJECT_TYPE,
+                format!("\"{}\" is an aggregate function", function.name),
+            ));
+        }
+        Ok(render_functions::catalog_definition(&function).into())
     }),
+    Definition::new("pg_get_function_sqlbody", &["oid"], "text", |c, a| {
+        let function = procedures::by_oid(c, int(a, 0));
+        Ok(function.and_then(|f| f.return_text()).into())
+    }),
+    Definition::new(
+        "pg_get_function_arg_default",
+        &["oid int4"],
+        "text",
+        |c, a| {
+            let function = procedures::by_oid(c, int(a, 0));
+            let at = usize::try_from(int(a, 1) - 1).ok();
+            let default = function
+                .zip(at)
+                .and_then(|(f, at)| f.parameters.get(at).and_then(|p| p.default.clone()));
+            Ok(default.into())
+        },
+    ),
     Definition::new("pg_get_partkeydef", &["oid"], "text", nothing),
     Definition::new("pg_get_statisticsobjdef", &["oid"], "text", nothing),
     Definition::new("pg_get_statisticsobjdef_columns", &["oid"], "text", nothing),
@@ -134,6 +160,26 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         })
     }),
 ];
+
+/// The query of a view as PostgreSQL writes it: a statement.
+fn view_text(view: &Relation) -> Option<String> {
+    let text = view.view_text.as_ref()?;
+    Some(format!(" {};", text.trim().trim_end_matches(';')))
+}
+
+/// What a view's rule does; with `true` the view's name as it is found.
+fn rule_text(catalog: &Catalog, arguments: &[Datum]) -> Result<Datum> {
+    let view = catalog.relation(int(arguments, 0) - RULE_OFFSET);
+    let text = view.and_then(|view| {
+        let schema = namespace_name(view.namespace).filter(|_| !flag(arguments, 1));
+        let schema = schema.map_or_else(String::new, |schema| format!("{schema}."));
+        let (name, query) = (quote_ident(&view.name), view_text(&view)?);
+        Some(format!(
+            "CREATE RULE \"_RETURN\" AS\n    ON SELECT TO {schema}{name} DO INSTEAD {query}"
+        ))
+    });
+    Ok(text.into())
+}
 
 /// There are no such objects.
 fn nothing(_: &Catalog, _: &[Datum]) -> Result<Datum> {

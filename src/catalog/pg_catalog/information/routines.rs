@@ -61,7 +61,7 @@ fn routine(catalog: &Catalog, function: &FunctionDefinition) -> Row {
         type_udt_name: own_name,
         dtd_identifier: "0",
         routine_body: "SQL",
-        routine_definition: function.query_text(),
+        routine_definition: function.source_text(),
         external_language: "SQL",
         parameter_style: "GENERAL",
         is_deterministic: match function.volatility {

@@ -188,3 +188,34 @@ async fn concurrent_increments_lose_nothing() {
         ["50.00", "50.00"]
     );
 }
+
+#[tokio::test]
+async fn a_copy_of_more_than_fits_says_how_to_split_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path());
+    let mut transaction = Transaction::begin(&database.store).unwrap();
+    let mut failed = None;
+    for part in 0..1000 {
+        let insert = format!(
+            "INSERT INTO accounts (id, name) SELECT {part} * 1000 + i, repeat('x', 100) FROM (SELECT unnest(range(0, 1000)) AS i)"
+        );
+        if let Err(error) = database.run_in(&mut transaction, &insert, &[]).await {
+            failed = Some((part, error));
+            break;
+        }
+    }
+    let (part, error) = failed.expect("the limit is met");
+    assert!((10..80).contains(&part), "{part}");
+    assert_eq!(error.sqlstate(), sqlstate::OUT_OF_MEMORY);
+    assert!(error.detail_text().unwrap().contains("8 MiB"));
+    let hint = error.hint_text().unwrap();
+    assert!(hint.contains("COPY a large file in parts"), "{hint}");
+    // What was said before stays; in parts it goes.
+    transaction.commit().await.unwrap();
+    let mut transaction = Transaction::begin(&database.store).unwrap();
+    let insert = "INSERT INTO accounts (id, name) SELECT 1000000 + i, repeat('x', 100) FROM (SELECT unnest(range(0, 1000)) AS i)";
+    database
+        .run_in(&mut transaction, insert, &[])
+        .await
+        .unwrap();
+}

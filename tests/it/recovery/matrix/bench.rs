@@ -28,6 +28,8 @@ pub(super) struct InputFault {
     pub options: &'static str,
     /// Constraints of the streams and their twins.
     pub constraints: &'static str,
+    /// Their key is NOT NULL.
+    pub requires_key: bool,
     /// Arguments of the server.
     pub arguments: &'static [&'static str],
     /// The feed is not there when the streams are created.
@@ -48,6 +50,7 @@ impl InputFault {
             feed,
             options: "",
             constraints: "",
+            requires_key: false,
             arguments: &[],
             starts_away: false,
             is_of_the_few: false,
@@ -62,6 +65,11 @@ impl InputFault {
 
     pub(super) fn constrained(mut self, constraints: &'static str) -> Self {
         self.constraints = constraints;
+        self
+    }
+
+    pub(super) fn with_required_key(mut self) -> Self {
+        self.requires_key = true;
         self
     }
 
@@ -111,7 +119,8 @@ impl Bench {
             INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0);"
             .to_owned();
         let columns = format!(
-            "(k BIGINT, v BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1 day'{})",
+            "(k BIGINT{}, v BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1 day'{})",
+            if fault.requires_key { " NOT NULL" } else { "" },
             fault.constraints
         );
         let connector = bench.feed.connector(&address);

@@ -256,7 +256,7 @@ fn joined(rows: &[Row], text: impl Fn(Row) -> String) -> String {
 }
 
 /// A Parquet file of columns.
-pub(in crate::recovery) fn parquet_of(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
+pub(crate) fn parquet_of(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
     let batch = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, array)| (name, array, true)),
     )

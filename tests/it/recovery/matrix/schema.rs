@@ -11,9 +11,7 @@ pub(super) fn faults() -> Vec<InputFault> {
         InputFault::new("new field, ignored, then taken in", JSON, |b| {
             Box::pin(async move {
                 let rows = b.rows(2);
-                put_with(b, &rows, |text| {
-                    text.replace("{\"k\"", "{\"more\": \"x\", \"k\"")
-                });
+                put_with(b, &rows, with_more);
                 b.expect(&rows).await;
                 b.wait_equal().await;
                 for name in names() {
@@ -22,13 +20,62 @@ pub(super) fn faults() -> Vec<InputFault> {
                 }
                 b.say("ALTER STREAM {stream} ADD COLUMN more TEXT;").await;
                 let rows = b.rows(2);
-                put_with(b, &rows, |text| {
-                    text.replace("{\"k\"", "{\"more\": \"x\", \"k\"")
-                });
+                put_with(b, &rows, with_more);
                 b.expect(&rows).await;
             })
         })
         .of_the_few(),
+        InputFault::new(
+            "new field, rescued with values that do not fit",
+            JSON,
+            |b| {
+                Box::pin(async move {
+                    let rows = b.rows(2);
+                    put_with(b, &rows, with_more);
+                    b.expect(&rows).await;
+                    b.wait_equal().await;
+                    let rows = b.rows(1);
+                    put_with(b, &rows, |text| {
+                        text.replace("\"v\": ", "\"v\": \"x\", \"w\": ")
+                    });
+                    expect_without_values(b, &rows).await;
+                    let rescued = "SELECT count(*) FROM {stream} WHERE _rescued_data IS NOT NULL";
+                    b.wait_each(rescued, "9").await;
+                })
+            },
+        )
+        .with(", schema_evolution = 'rescue'"),
+        InputFault::new("new field, stops until it has a column", JSON, |b| {
+            Box::pin(async move {
+                let rows = b.rows(2);
+                put_with(b, &rows, with_more);
+                b.expect(&rows).await;
+                b.wait_told("failed", "field \"more\"").await;
+            })
+        })
+        .with(", schema_evolution = 'fail'"),
+        InputFault::new("new field, a column by itself", JSON, |b| {
+            Box::pin(async move {
+                let rows = b.rows(2);
+                put_with(b, &rows, with_more);
+                b.expect(&rows).await;
+                b.wait_equal().await;
+                let values = "SELECT count(more) FROM {stream}";
+                b.wait_each(values, "6").await;
+                b.server.kill();
+                b.server.restart();
+            })
+        })
+        .with(", schema_evolution = 'add_new_columns'"),
+        InputFault::new("field of a NOT NULL column removed: stops", JSON, |b| {
+            Box::pin(async move {
+                let rows = b.rows(2);
+                put_with(b, &rows, |text| text.replace("\"k\": ", "\"was\": "));
+                b.wait_told("failed", "cannot decode").await;
+            })
+        })
+        .with(", on_bad_row = 'fail'")
+        .with_required_key(),
         InputFault::new("field removed: NULL", JSON, |b| {
             Box::pin(async move {
                 let rows = b.rows(3);
@@ -163,6 +210,11 @@ async fn replace(b: &mut Bench, view: &str, query: &str) {
 fn put_with(b: &mut Bench, rows: &[Row], change: impl Fn(&str) -> String) {
     let text = String::from_utf8(Feed::lines(rows, Written::Json)).expect("a text");
     b.put(change(&text).as_bytes());
+}
+
+/// Every record with a field that no column takes.
+fn with_more(text: &str) -> String {
+    text.replace("{\"k\"", "{\"more\": \"x\", \"k\"")
 }
 
 fn without_value(text: &str) -> String {
