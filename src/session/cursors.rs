@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::{StreamExt, stream};
 
+use super::dml::has_locks;
 use super::query::{RowStream, watched};
 use super::rowset::done;
 use super::{Parameter, Session, StatementResult};
@@ -294,6 +295,10 @@ impl Session {
             ));
         }
         let (schema, rows) = match query.as_ref() {
+            Statement::Query(query) if has_locks(query.as_ref()) => {
+                let state = self.planning_state();
+                self.start_locking_query(query, state, parameters).await?
+            }
             Statement::Query(query) => self.start_query(query, parameters).await?,
             Statement::Subscribe(subscribe) => self.start_subscription(subscribe).await?,
             _ => {

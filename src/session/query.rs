@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::dml::has_changes;
+use super::dml::{has_changes, has_locks};
 use super::parameters::{Parameter, plan_with_values};
 use super::{Session, StatementResult, origins, planning, threads};
 use crate::catalog::definition::TIME_ZONE;
@@ -113,13 +113,16 @@ impl Session {
         query: &ast::Query,
         parameters: &[Parameter],
     ) -> Result<StatementResult> {
-        let (schema, stream) = match has_changes(query) {
-            false => self.start_query(query, parameters).await?,
-            true => {
+        let (schema, stream) = match (has_changes(query), has_locks(query)) {
+            (false, false) => self.start_query(query, parameters).await?,
+            (false, true) => {
+                let state = self.planning_state();
+                self.start_locking_query(query, state, parameters).await?
+            }
+            (true, _) => {
                 let results = self.run_changes_of_with(query, parameters).await?;
-                let query = planning::query_statement(&results.query);
-                let plan = plan_with_values(&results.state, query, parameters).await?;
-                start(&results.state, &plan).await?
+                self.start_locking_query(&results.query, results.state, parameters)
+                    .await?
             }
         };
         Ok(StatementResult::Rows {

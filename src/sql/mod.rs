@@ -29,6 +29,7 @@ mod interval_order;
 mod join_alias;
 mod kept_types;
 pub(crate) mod local_times;
+mod lock_words;
 pub mod masking;
 pub mod names;
 mod numeric_floats;

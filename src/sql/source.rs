@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::tokenizer::{
 
 use crate::error::{Error, Result, sqlstate};
 use crate::sql::dialect::QueryDialect;
-use crate::sql::{adjacent_strings, exclusions, join_alias};
+use crate::sql::{adjacent_strings, exclusions, join_alias, lock_words};
 
 /// The dialect of every parse.
 pub(crate) static DIALECT: QueryDialect = QueryDialect {
@@ -124,7 +124,7 @@ impl<'a> Source<'a> {
             start: self.offset(first.span.start),
             end: self.offset(last.span.end),
             tokens: join_alias::as_marks(exclusions::as_marks(plain_words(split_operators(
-                split_closing_brackets(tokens),
+                split_closing_brackets(lock_words::plain(tokens)),
             )))),
         });
         Ok(())

@@ -11,7 +11,7 @@
 //! A statement plans the query behind it as the session plans any other, over what the transaction
 //! sees, and works on whole batches. It changes the transaction only at its end, or, for a
 //! stream, takes back what it appended when it fails: a statement is whole or has no effect.
-//! Absent: locks, triggers, unique constraints other than the primary key.
+//! Absent: triggers, unique constraints other than the primary key.
 
 mod assign;
 mod changes;
@@ -19,6 +19,8 @@ mod conflict;
 mod copy;
 mod describe;
 mod insert;
+mod lock_rows;
+mod locking;
 mod needs;
 mod plan;
 pub mod relation;
@@ -40,6 +42,7 @@ use datafusion::sql::sqlparser::ast;
 
 pub use copy::CopyRows;
 pub use describe::{DmlDescription, describe};
+pub(in crate::session) use lock_rows::has_locks;
 pub use plan::{PlainPlanner, StatementPlanner};
 pub use relation::TableRelation;
 pub use target::CatalogLookup;

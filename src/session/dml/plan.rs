@@ -154,19 +154,44 @@ fn state_with_rows(state: &SessionState, rows: Rows) -> Result<SessionState> {
         .build())
 }
 
-/// The catalog of what the queries of a WITH returned.
+/// The catalog of what the changing queries of a WITH returned.
 const RETURNED_CATALOG: &str = "tidemill_returned";
+
+/// The catalog of what queries gave that lock rows.
+const LOCKED_CATALOG: &str = "tidemill_locked";
 
 /// The name of the table that holds what the `number`th changing query of a WITH returned.
 pub(super) fn returned_name(number: usize) -> String {
-    format!("{RETURNED_CATALOG}.{OWN_SCHEMA}.returned_{number}")
+    result_name(RETURNED_CATALOG, number)
 }
 
 /// The state with the tables of [`returned_name`].
 pub(super) fn state_with_returned(state: &SessionState, tables: &[Rows]) -> Result<SessionState> {
-    let named = |(number, rows): (usize, &Rows)| (format!("returned_{number}"), rows.clone());
+    state_with_results(state, RETURNED_CATALOG, tables)
+}
+
+/// The name of the table that holds what the `number`th query gave that locks rows.
+pub(super) fn locked_name(number: usize) -> String {
+    result_name(LOCKED_CATALOG, number)
+}
+
+/// The state with the tables of [`locked_name`].
+pub(super) fn state_with_locked(state: &SessionState, tables: &[Rows]) -> Result<SessionState> {
+    state_with_results(state, LOCKED_CATALOG, tables)
+}
+
+fn result_name(catalog: &str, number: usize) -> String {
+    format!("{catalog}.{OWN_SCHEMA}.result_{number}")
+}
+
+fn state_with_results(
+    state: &SessionState,
+    catalog: &'static str,
+    tables: &[Rows],
+) -> Result<SessionState> {
+    let named = |(number, rows): (usize, &Rows)| (format!("result_{number}"), rows.clone());
     let tables = tables.iter().enumerate().map(named);
-    Ok(with_catalog(state, RETURNED_CATALOG, tables)?.build())
+    Ok(with_catalog(state, catalog, tables)?.build())
 }
 
 /// The state with one more catalog, whose tables hold rows at hand.

@@ -12,10 +12,11 @@ use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 
-use super::has_changes;
+use super::lock_rows::take_locking;
 use super::plan::Planning;
 use super::values::{Cell, cells_to_arrays};
 use super::{CopyRows, DmlContext, DmlResult, StatementPlanner, Transaction};
+use super::{has_changes, has_locks};
 use crate::catalog::definition::{CatalogObject, ColumnDefinition};
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::temporary::OnCommit;
@@ -67,6 +68,29 @@ impl<'a> Change<'a> {
             Statement::Truncate(names) => Ok(Self::Truncate(names)),
             _ => Err(Error::internal("a change of rows that is none")),
         }
+    }
+
+    /// The change with what stands in the place of queries that lock rows, and those; `None`: there are none.
+    fn without_locking(&self) -> Result<Option<(Statement, Vec<ast::Query>)>> {
+        let taken = match self {
+            Self::Insert(insert) if has_locks(*insert) => {
+                let mut insert = ast::Insert::clone(insert);
+                let queries = take_locking(&mut insert)?;
+                (Statement::Insert(Box::new(insert)), queries)
+            }
+            Self::Update(update) if has_locks(*update) => {
+                let mut update = ast::Statement::clone(update);
+                let queries = take_locking(&mut update)?;
+                (Statement::Update(Box::new(update)), queries)
+            }
+            Self::Delete(delete) if has_locks(*delete) => {
+                let mut delete = ast::Delete::clone(delete);
+                let queries = take_locking(&mut delete)?;
+                (Statement::Delete(Box::new(delete)), queries)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(taken))
     }
 
     fn tag(&self) -> &'static str {
@@ -172,8 +196,24 @@ impl Session {
         Ok(answer(&change, result))
     }
 
-    /// Runs a change in the transaction of the running statement.
+    /// Runs a change in the transaction of the running statement; first what in it locks rows.
     pub(super) async fn run_change(
+        &mut self,
+        change: &Change<'_>,
+        state: &SessionState,
+        parameters: &[Parameter],
+    ) -> Result<DmlResult> {
+        let Some((change, locking)) = change.without_locking()? else {
+            return self.run_plain_change(change, state, parameters).await;
+        };
+        let state = self
+            .state_over_locked(locking, state.clone(), parameters)
+            .await?;
+        self.run_plain_change(&Change::of(&change)?, &state, parameters)
+            .await
+    }
+
+    async fn run_plain_change(
         &mut self,
         change: &Change<'_>,
         state: &SessionState,
@@ -329,7 +369,7 @@ impl Session {
     }
 }
 
-fn lookup(
+pub(super) fn lookup(
     snapshot: Arc<CatalogSnapshot>,
 ) -> impl Fn(&str) -> Option<Arc<CatalogObject>> + Send + Sync {
     move |name| snapshot.object(name).cloned()

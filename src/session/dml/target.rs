@@ -30,6 +30,7 @@ pub(super) enum Verb {
     Update,
     Delete,
     Truncate,
+    Lock,
 }
 
 impl Verb {
@@ -39,6 +40,7 @@ impl Verb {
             Self::Update => "update",
             Self::Delete => "delete from",
             Self::Truncate => "truncate",
+            Self::Lock => "lock rows in",
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::dataflow::change::ChangeBatch;
 use crate::error::{Error, Result, sqlstate};
 use crate::log::stored::StoredWriter;
 use crate::log::tables::layout::TableLayout;
-use crate::log::tables::locks::{Conflict, LockHolder};
+use crate::log::tables::locks::{Conflict, LockHolder, LockStrength};
 use crate::log::tables::overlay::{Layer, Overlay};
 use crate::log::tables::view::TablesView;
 use crate::log::tables::{TableChanges, TableStore, changed_meanwhile};
@@ -138,19 +138,47 @@ impl Transaction {
         layer: Layer,
         base: LogPosition,
     ) -> Result<()> {
-        if !layer.is_empty() && !is_temporary(layout.oid()) {
-            let locks = self.store.locks();
-            let holder = self.locks.get_or_insert_with(|| locks.holder());
-            self.conflict = holder.lock(layout.oid(), &layer)?;
-            if self.conflict.is_none() && self.store.is_outdated(layout, &layer, base)? {
-                self.conflict = Some(holder.outdated());
-            }
-            if self.conflict.is_some() {
-                return Err(changed_meanwhile(layout.name()));
-            }
+        self.conflict = self.lock(layout, &layer, base, LockStrength::Exclusive)?;
+        if self.conflict.is_some() {
+            return Err(changed_meanwhile(layout.name()));
         }
         self.add(layout, layer, base);
         Ok(())
+    }
+
+    /// Locks the keys of rows as a view at `base` shows them; `Some`: another transaction has them, or has changed
+    /// them since.
+    pub(super) fn lock(
+        &mut self,
+        layout: &TableLayout,
+        layer: &Layer,
+        base: LogPosition,
+        strength: LockStrength,
+    ) -> Result<Option<Conflict>> {
+        if layer.is_empty() || is_temporary(layout.oid()) {
+            return Ok(None);
+        }
+        let holder = self
+            .locks
+            .get_or_insert_with(|| self.store.locks().holder());
+        let conflict = holder.lock(layout.oid(), layer, strength)?;
+        if conflict.is_some() || !self.store.is_outdated(layout, layer, base)? {
+            return Ok(conflict);
+        }
+        Ok(Some(holder.outdated()))
+    }
+
+    /// Which keys other transactions hold so that this one cannot lock them.
+    pub(super) fn unavailable<'a>(
+        &mut self,
+        layout: &TableLayout,
+        keys: impl Iterator<Item = &'a [u8]>,
+        strength: LockStrength,
+    ) -> Vec<bool> {
+        let holder = self
+            .locks
+            .get_or_insert_with(|| self.store.locks().holder());
+        holder.unavailable(layout.oid(), keys, strength)
     }
 
     /// Why the statement that has just failed is to run again; `None`: it is not.

@@ -6,6 +6,7 @@
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast;
 
+use super::lock_rows::has_locks;
 use super::plan::{Rows, returned_name, state_with_returned, template};
 use super::session::Change;
 use crate::error::{Error, Result};
@@ -69,11 +70,19 @@ impl Session {
         let view = self.rows.view(&self.parts.tables)?;
         let (mut query, mut progress, ctes) = taken_apart(query)?;
         for cte in ctes {
+            let state = state_with_returned(&self.planning_state(), &progress.tables)?;
+            if has_locks(cte.query.as_ref()) && !changes_rows(&cte.query) {
+                let mut query = cte.query.as_ref().clone();
+                query.with = query.with.or(progress.earlier());
+                let rows = self.locked_rows(query, state, parameters).await;
+                self.rows.see(&view);
+                progress.replace(cte, Some(rows?))?;
+                continue;
+            }
             if !changes_rows(&cte.query) {
                 progress.kept.push(cte);
                 continue;
             }
-            let state = state_with_returned(&self.planning_state(), &progress.tables)?;
             let change = change_of(&cte, progress.earlier())?;
             let result = self
                 .run_change(&Change::of(&change)?, &state, parameters)

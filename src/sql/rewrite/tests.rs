@@ -315,7 +315,7 @@ fn postgres_forms() {
         ("SELECT a = ANY('{1,}')", "22P02"),
         ("SELECT interval '1 day 02:63'", "22007"),
         ("SELECT a OPERATOR(pg_catalog.<<|) b", "42883"),
-        ("SELECT a LIKE 'b/' ESCAPE '/'", "22023"),
+        ("SELECT a LIKE 'b/' ESCAPE '/'", "22025"),
     ] {
         assert_eq!(rewritten(sql).expect_err(sql).sqlstate(), state, "{sql}");
     }
