@@ -287,7 +287,10 @@ fn refused(object: &CatalogObject, verb: Verb) -> Error {
         sqlstate::WRONG_OBJECT_TYPE,
         format!("cannot {} {kind} \"{}\"", verb.phrase(), object.name),
     )
-    .hint(hint)
+    .hint(match verb {
+        Verb::Lock => "Rows of tables are locked: name one that is in FROM with OF.".to_owned(),
+        _ => hint,
+    })
 }
 
 /// A name that has no schema in front of it, such as a column's.
