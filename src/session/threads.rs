@@ -11,9 +11,10 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use futures::StreamExt;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
@@ -113,7 +114,7 @@ pub(in crate::session) fn start_plan_in(
     let (sender, receiver) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     let work = async move {
-        let mut rows = match execute_stream(plan, context) {
+        let mut rows = match started(plan, context) {
             Ok(rows) => rows,
             Err(error) => {
                 // Without a receiver nobody asks for the error either.
@@ -143,6 +144,41 @@ pub(in crate::session) fn start_plan_in(
         Some((error, (receiver, tasks)))
     });
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+}
+
+/// Nodes that give for each partition what they read of the same one.
+const BY_PARTITION: [&str; 4] = [
+    "ProjectionExec",
+    "FilterExec",
+    "CoalesceBatchesExec",
+    "CooperativeExec",
+];
+
+/// Starts all partitions. What a UNION ALL gives comes in the order of its branches, as in PostgreSQL, though they are
+/// computed side by side; of other plans whatever is first.
+fn started(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> QueryResult<SendableRecordBatchStream> {
+    if !is_union(&plan) {
+        return execute_stream(plan, context);
+    }
+    let branch = |partition| {
+        let rows = plan.execute(partition, Arc::clone(&context))?;
+        Ok(spawn_buffered(rows, 1))
+    };
+    let count = plan.output_partitioning().partition_count();
+    let branches: Vec<_> = (0..count).map(branch).collect::<QueryResult<_>>()?;
+    let rows = futures::stream::iter(branches).flatten();
+    Ok(Box::pin(RecordBatchStreamAdapter::new(plan.schema(), rows)))
+}
+
+fn is_union(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.children().as_slice() {
+        _ if plan.name() == "UnionExec" => true,
+        [input] if BY_PARTITION.contains(&plan.name()) => is_union(input),
+        _ => false,
+    }
 }
 
 fn stopped() -> DataFusionError {
