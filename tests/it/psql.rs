@@ -80,7 +80,7 @@ fn psql_works() {
         assert_eq!(err, "", "{out}");
         for expected in [
             "public | doubled | bigint           | x bigint            | func",
-            "CREATE OR REPLACE FUNCTION doubled(x bigint)",
+            "CREATE OR REPLACE FUNCTION public.doubled(x bigint)",
         ] {
             assert!(out.contains(expected), "no {expected:?} in:\n{out}");
         }
