@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! FOR NO KEY UPDATE, FOR KEY SHARE           →  FOR UPDATE, FOR SHARE
+//! … FOR UPDATE OF a, b NOWAIT                →  … FOR UPDATE OF a NOWAIT FOR UPDATE OF b NOWAIT
 //! … FOR UPDATE SKIP LOCKED LIMIT 1 OFFSET 2  →  … LIMIT 1 OFFSET 2 FOR UPDATE SKIP LOCKED
 //! ```
 //! The longer names differ only beside foreign keys (13.3.2), which there are none of.
@@ -86,35 +87,64 @@ impl Clause {
             .iter()
             .find(|(words, _)| begins_with(&tokens[clause.length..], words))
         {
+            let mut head = Vec::new();
             for at in 0..words.len() {
-                clause.take(tokens, !dropped.contains(&at));
-            }
-            if begins_with(&tokens[clause.length..], &[Keyword::OF]) {
-                clause.take(tokens, true);
-                clause.take(tokens, true);
-                while begins_with_period(&tokens[clause.length..]) {
-                    clause.take(tokens, true);
-                    clause.take(tokens, true);
+                let word = clause.take(tokens);
+                if !dropped.contains(&at) {
+                    head.extend_from_slice(word);
                 }
             }
+            let names = clause.take_names(tokens, &mut head);
+            let mut tail = Vec::new();
             for end in ENDS {
                 if begins_with(&tokens[clause.length..], end) {
-                    end.iter().for_each(|_| clause.take(tokens, true));
+                    end.iter()
+                        .for_each(|_| tail.extend_from_slice(clause.take(tokens)));
+                }
+            }
+            for name in names {
+                for part in [&head, &name, &tail] {
+                    clause.tokens.extend_from_slice(part);
                 }
             }
         }
         (clause.length > 0).then_some(clause)
     }
 
+    /// Goes over `OF a, b`, of which OF goes to the head; without it there is one name, an empty one.
+    fn take_names(
+        &mut self,
+        tokens: &[TokenWithSpan],
+        head: &mut Vec<TokenWithSpan>,
+    ) -> Vec<Vec<TokenWithSpan>> {
+        if !begins_with(&tokens[self.length..], &[Keyword::OF]) {
+            return vec![Vec::new()];
+        }
+        head.extend_from_slice(self.take(tokens));
+        let mut names = vec![self.take(tokens).to_vec()];
+        while let Some(next) = tokens.get(self.length) {
+            match (&next.token, names.last_mut()) {
+                (Token::Period, Some(name)) => {
+                    name.extend_from_slice(self.take(tokens));
+                    name.extend_from_slice(self.take(tokens));
+                }
+                (Token::Comma, _) => {
+                    self.take(tokens);
+                    names.push(self.take(tokens).to_vec());
+                }
+                _ => break,
+            }
+        }
+        names
+    }
+
     /// Goes over a word and the white space behind it.
-    fn take(&mut self, tokens: &[TokenWithSpan], is_kept: bool) {
+    fn take<'a>(&mut self, tokens: &'a [TokenWithSpan]) -> &'a [TokenWithSpan] {
         let rest = &tokens[self.length..];
         let blank = rest.iter().skip(1).take_while(|t| !is_code(t));
         let length = rest.len().min(1 + blank.count());
-        if is_kept {
-            self.tokens.extend_from_slice(&rest[..length]);
-        }
         self.length += length;
+        &rest[..length]
     }
 }
 
@@ -122,10 +152,6 @@ fn begins_with(tokens: &[TokenWithSpan], words: &[Keyword]) -> bool {
     let is_first = tokens.first().is_some_and(is_code);
     let code = tokens.iter().filter(|t| is_code(t)).take(words.len());
     is_first && code.map(|t| keyword(&t.token)).eq(words.iter().copied())
-}
-
-fn begins_with_period(tokens: &[TokenWithSpan]) -> bool {
-    tokens.first().is_some_and(|t| t.token == Token::Period)
 }
 
 fn is_code(token: &TokenWithSpan) -> bool {
@@ -167,6 +193,10 @@ mod tests {
             (
                 "SELECT 1 FOR UPDATE NOWAIT LIMIT 1",
                 "SELECT 1 LIMIT 1 FOR UPDATE NOWAIT",
+            ),
+            (
+                "SELECT 1 FROM a, b FOR NO KEY UPDATE OF a ,public.b NOWAIT LIMIT 1",
+                "SELECT 1 FROM a, b LIMIT 1 FOR UPDATE OF a NOWAIT FOR UPDATE OF public.b NOWAIT",
             ),
             ("SELECT substring(a FOR 3)", "SELECT substring(a FOR 3)"),
         ] {

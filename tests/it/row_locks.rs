@@ -284,7 +284,7 @@ async fn story_of_readers(two: &Two) -> Vec<String> {
     told.push(Two::say(b, "SELECT line FROM notes WHERE job = 1 FOR SHARE NOWAIT").await);
     two.both("ROLLBACK").await;
     two.both("BEGIN").await;
-    told.push(Two::say(a, &format!("{joined} LIMIT 1 FOR UPDATE")).await);
+    told.push(Two::say(a, &format!("{joined} LIMIT 1 FOR UPDATE OF j, l")).await);
     told.push(Two::say(b, "SELECT line FROM notes WHERE job < 3 ORDER BY job, line OFFSET 1 FOR UPDATE SKIP LOCKED").await);
     told.push(Two::say(b, "SELECT id FROM jobs WHERE id = 1 FOR UPDATE NOWAIT").await);
     two.both("ROLLBACK").await;
