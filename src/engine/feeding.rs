@@ -261,13 +261,14 @@ fn given_up() -> Error {
 }
 
 impl Opened {
-    /// Only a source that cannot be reached is waited for; any other trouble is told and stops.
+    /// Only a source that cannot be reached is waited for; any other trouble is told and stops, or as that of a source
+    /// that refuses us has all be opened anew.
     pub(super) fn stop_for_broken_source(&self) -> Result<()> {
         let mut errors = self
             .slots
             .iter()
             .filter_map(|slot| slot.last_error.as_ref());
-        match errors.find(|e| e.kind() != ErrorKind::Transient) {
+        match errors.find(|e| e.kind() != ErrorKind::Transient || decide::opens_anew(e)) {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }

@@ -93,6 +93,9 @@ impl Connection {
             // A fetch that waits for data holds up the next batch's partitions.
             .set("fetch.wait.max.ms", "20")
             .set("reconnect.backoff.max.ms", "2000")
+            // A broker that has stopped answering and comes back is noticed within these, not the library's minute.
+            .set("socket.timeout.ms", "12000")
+            .set("socket.connection.setup.timeout.ms", "10000")
             .set("topic.metadata.refresh.interval.ms", "30000");
         let named = [
             ("group_id", "group.id"),
