@@ -37,6 +37,7 @@ use crate::catalog::pg_catalog::backends::Backends;
 use crate::clock::{ClockRef, SystemClock};
 use crate::engine::status::EngineStatus;
 use crate::error::{Error, Result, sqlstate};
+use crate::session::threads::Threads;
 use crate::session::{Session, StatementResult, TransactionStatus};
 use crate::sql::host_functions::HostFunction;
 pub(crate) use parts::DatabaseParts;
@@ -94,6 +95,19 @@ impl Database {
     /// A new session for user `user`.
     pub fn session(&self, user: &str) -> Session {
         Session::new(self.parts.clone(), user)
+    }
+
+    /// Where the server serves its connections; they live as long as the database.
+    pub(crate) fn connection_threads(&self) -> Result<tokio::runtime::Handle> {
+        let threads = match self.parts.connection_threads.get() {
+            Some(threads) => threads,
+            None => {
+                let threads = Threads::of_connections()?;
+                self.parts.connection_threads.get_or_init(|| threads)
+            }
+        };
+        let gone = || Error::internal("the threads of connections are gone");
+        threads.handle().ok_or_else(gone)
     }
 
     /// Who is connected.

@@ -25,6 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use self::config::Config;
 use crate::clock::SystemClock;
 use crate::error::{Error, Result, sqlstate};
+use crate::session::threads::PLANNING_STACK_BYTES;
 
 /// Streaming SQL database in one binary.
 #[derive(Debug, Parser)]
@@ -162,9 +163,6 @@ enum Command {
     },
 }
 
-/// Stack of each thread; memory is taken only as far as it is used.
-const THREAD_STACK_BYTES: usize = 32 << 20;
-
 /// Runs the command line of this process and ends it.
 ///
 /// The process ends without running exit handlers: RocksDB's static objects must not be destroyed
@@ -191,7 +189,7 @@ fn run_process() -> ExitCode {
         .enable_all()
         .thread_name("tidemill")
         // Expressions nest as deep as the parser allows, and planning recurses over them.
-        .thread_stack_size(THREAD_STACK_BYTES)
+        .thread_stack_size(PLANNING_STACK_BYTES)
         .build()
     {
         Ok(runtime) => runtime,

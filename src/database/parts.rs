@@ -27,7 +27,7 @@ use crate::engine::parts::EngineParts;
 use crate::error::Result;
 use crate::log::DurableLog;
 use crate::log::tables::TableStore;
-use crate::session::threads::QueryThreads;
+use crate::session::threads::Threads;
 use crate::sql::context::{ContextOptions, new_session_context};
 use crate::sql::host_functions::{HostFunction, HostFunctions};
 use crate::sql::{options, rewrite};
@@ -55,7 +55,9 @@ pub(crate) struct DatabaseParts {
     /// When the database was opened, microseconds since the epoch.
     pub started_at_us: i64,
     /// What queries compute on.
-    pub query_threads: Arc<QueryThreads>,
+    pub query_threads: Arc<Threads>,
+    /// What connections are served on, once there is a server.
+    pub connection_threads: OnceLock<Arc<Threads>>,
     /// Local paths that connectors may reach.
     pub paths: PathRule,
     /// Memory and spill files of all queries.
@@ -97,7 +99,8 @@ impl DatabaseParts {
             backends,
             started_at_us: clock.now_us(),
             runtime: query_runtime(dir, (limit * QUERY_SHARE) as usize)?,
-            query_threads: QueryThreads::start()?,
+            query_threads: Threads::of_queries()?,
+            connection_threads: OnceLock::new(),
             clock,
             engine: OnceLock::new(),
             host_functions: host_functions(&options.functions)?,

@@ -59,6 +59,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::catalog::definition::{CatalogObject, Definition, Options, PipelineDefinition};
@@ -100,6 +101,8 @@ struct EngineInner {
     directory: Arc<read::Directory>,
     registry: Arc<ViewRegistry>,
     receivers: Arc<Receivers>,
+    /// where pipelines run, whoever creates them
+    threads: Handle,
 }
 
 /// A committed batch's changes, as a subscriber gets them.
@@ -122,6 +125,7 @@ impl Engine {
                 directory: Arc::default(),
                 registry: Arc::default(),
                 receivers: Arc::default(),
+                threads: Handle::current(),
                 parts,
             }),
         };
@@ -199,7 +203,7 @@ impl Engine {
             .pipelines
             .write()
             .insert(name.to_owned(), Arc::clone(&shared));
-        tokio::spawn(pipeline.run(received));
+        self.inner.threads.spawn(pipeline.run(received));
         Ok(shared)
     }
 

@@ -163,7 +163,12 @@ pub async fn serve(database: Database, options: ServerOptions) -> Result<Running
         let asked = gate.database.backends().reloads();
         tasks.spawn(follow_files(tls.clone(), asked, stopped.clone()));
     }
-    tasks.spawn(accept_loop(listener, gate, stopped));
+    let threads = gate.database.connection_threads()?;
+    let listener = {
+        let _their_reactor = threads.enter();
+        TcpListener::from_std(listener.into_std()?)?
+    };
+    tasks.spawn_on(accept_loop(listener, gate, stopped), &threads);
     Ok(RunningServer {
         postgres,
         http,

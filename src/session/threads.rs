@@ -1,4 +1,8 @@
-//! Threads of their own for queries.
+//! Threads of their own for connections and for queries.
+//!
+//! Pipelines have those of whoever opened the database to themselves: a batch goes through many steps that each wait
+//! for a thread, and between the plans of two hundred dashboards each would wait for long.
+//! (Less of the cores for these by nice values was tried: queries took four times as long, batches no less.)
 //!
 //! Computing a batch of a cross join may take long without a pause. On threads of its own it keeps
 //! neither connections nor pipelines from being served, so that a cancel request and a time-out are
@@ -22,27 +26,45 @@ use tokio::task::JoinSet;
 
 use crate::error::{Error, ErrorKind, Result, sqlstate};
 
-/// The threads; a database has one set.
-#[derive(Debug)]
-pub struct QueryThreads(Option<Runtime>);
+/// Stack of threads that plan: expressions nest as deep as the parser allows, and planning recurses over them. Memory
+/// is taken only as far as it is used.
+pub(crate) const PLANNING_STACK_BYTES: usize = 32 << 20;
 
-impl QueryThreads {
-    /// As many threads as there are cores.
-    pub fn start() -> Result<Arc<Self>> {
-        let runtime = Builder::new_multi_thread()
-            .thread_name("query")
+/// As many threads as there are cores, for one kind of work.
+#[derive(Debug)]
+pub struct Threads(Option<Runtime>);
+
+impl Threads {
+    /// Threads on which queries compute.
+    pub fn of_queries() -> Result<Arc<Self>> {
+        Self::start("query", &mut Builder::new_multi_thread())
+    }
+
+    /// Threads on which connections are served, and what they ask is planned.
+    pub fn of_connections() -> Result<Arc<Self>> {
+        let mut builder = Builder::new_multi_thread();
+        Self::start(
+            "connection",
+            builder.thread_stack_size(PLANNING_STACK_BYTES),
+        )
+    }
+
+    fn start(name: &str, builder: &mut Builder) -> Result<Arc<Self>> {
+        let runtime = builder
+            .thread_name(name)
             .enable_all()
             .build()
-            .map_err(|e| Error::from(e).context("could not start the threads of queries"))?;
+            .map_err(|e| Error::from(e).context(format!("could not start {name} threads")))?;
         Ok(Arc::new(Self(Some(runtime))))
     }
 
-    fn handle(&self) -> Option<Handle> {
+    /// Where to start work on them.
+    pub fn handle(&self) -> Option<Handle> {
         self.0.as_ref().map(|runtime| runtime.handle().clone())
     }
 }
 
-impl Drop for QueryThreads {
+impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             // A query that still computes is not waited for.
@@ -107,7 +129,7 @@ pub(in crate::session) fn start_plan_in(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<SendableRecordBatchStream> {
-    let threads = state.config().get_extension::<QueryThreads>();
+    let threads = state.config().get_extension::<Threads>();
     let handle = threads.and_then(|threads| threads.handle());
     let handle = handle.unwrap_or_else(Handle::current);
     let schema = plan.schema();
