@@ -23,6 +23,7 @@ use super::batch::BatchOutcome;
 use super::committing::Committing;
 use super::compute::ComputeThreads;
 use super::decide::{self, AfterError, Blamed, Trigger, known_by};
+use super::intake::SourceSlot;
 use super::interrupt::{Interrupted, interruptible};
 use super::merging::Hold;
 use super::opening::Opened;
@@ -100,6 +101,12 @@ impl Waiter {
                 })
             })
     }
+}
+
+/// The positions up to which all that is known of can be read; of a source that does not answer there is none.
+fn targets_of(opened: &Opened) -> Vec<(String, SourceOffset)> {
+    let known = |slot: &SourceSlot| Some((slot.relation.clone(), slot.latest.clone()?));
+    opened.slots.iter().filter_map(known).collect()
 }
 
 /// A pipeline, owned by its task.
@@ -603,9 +610,7 @@ impl Pipeline {
         let mut targets = Vec::new();
         if let Some(opened) = self.opened.as_mut() {
             opened.look_for_data(&self.parts, &self.receivers).await;
-            for slot in &opened.slots {
-                targets.extend(slot.latest.clone().map(|l| (slot.relation.clone(), l)));
-            }
+            targets = targets_of(opened);
         }
         self.waiters.push(Waiter { targets, reply });
     }
@@ -622,12 +627,16 @@ impl Pipeline {
                 || (!closes_windows && opened.unfilled.is_empty() && waiter.is_reached(opened))
         };
         let waiters = std::mem::take(&mut self.waiters);
-        for waiter in waiters {
+        for mut waiter in waiters {
             if reached(&waiter) {
                 waiter.reply.send(Ok(())).ok();
-            } else {
-                self.waiters.push(waiter);
+                continue;
             }
+            // It came before there was a source to ask. Where there is always more, no batch finds nothing.
+            if waiter.targets.is_empty() {
+                waiter.targets = targets_of(opened);
+            }
+            self.waiters.push(waiter);
         }
         if self.waiters.is_empty() && self.stopped_by_user {
             // A REFRESH of a stopped pipeline ends where it began.
