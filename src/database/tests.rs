@@ -44,29 +44,6 @@ fn some(values: &[&[i64]]) -> Vec<Vec<Option<i64>>> {
         .collect()
 }
 
-/// On one thread: the FLUSH is there before the pipeline has opened its source.
-#[tokio::test]
-async fn a_flush_of_what_never_ends_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    let database = open(&dir).await;
-    database
-        .execute(
-            "CREATE STREAM ticks (id BIGINT, k BIGINT, v BIGINT)
-               WITH (connector = 'generator', kind = 'sequence', rows_per_second = 200000);
-             CREATE MATERIALIZED VIEW ticked WITH (trigger = 'continuous') AS SELECT count(*) AS n FROM ticks",
-        )
-        .await
-        .unwrap();
-    database.close().await.unwrap();
-    let database = open(&dir).await;
-    let flush = database.execute("FLUSH");
-    tokio::time::timeout(std::time::Duration::from_secs(30), flush)
-        .await
-        .expect("it waits for what was there when it began")
-        .unwrap();
-    database.close().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_follows_its_stream_over_restarts() {
     let dir = tempfile::tempdir().unwrap();

@@ -57,8 +57,7 @@ fn of_brokers() -> Vec<InputFault> {
                 b.deliver(&rows).await;
                 b.wait_equal_within(NEXT_TRY).await;
             })
-        })
-        .of_the_few(),
+        }),
     ]
 }
 
