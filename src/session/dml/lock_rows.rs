@@ -18,7 +18,7 @@ use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{self, NonBlock, Visit, VisitMut, Visitor, VisitorMut};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Transaction;
 use super::locking::{Bounds, Lock, Locking};
@@ -130,12 +130,8 @@ impl Session {
         parameters: &[Parameter],
     ) -> Result<Rows> {
         let started = self.start_locking_query(&query, state, parameters);
-        let (schema, mut rows) = Box::pin(started).await?;
-        let mut batches = Vec::new();
-        while let Some(batch) = rows.next().await {
-            batches.push(batch?);
-        }
-        Ok((schema, batches))
+        let (schema, rows) = Box::pin(started).await?;
+        Ok((schema, rows.try_collect().await?))
     }
 
     async fn lock_rows(
@@ -172,7 +168,7 @@ impl Session {
                 Attempt::Locked(rows) => return Ok(rows),
                 Attempt::Lost(conflict) if !conflict.is_held() => drop(conflict),
                 // Those rows are skipped, or refused, the next time.
-                Attempt::Lost(_) if locking.locks.iter().any(|l| l.nonblock.is_some()) => {
+                Attempt::Lost(_) if locking.locks.iter().all(|l| l.nonblock.is_some()) => {
                     tokio::task::yield_now().await;
                 }
                 Attempt::Lost(conflict) => {
